@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The one device interface; registry and tuner know no other. Implementations: devices/cuda,
+// devices/host, devices/null.
+//
+// Threading: every function may be called from any thread; a stream's calls are ordered by the
+// caller. Stream order: copies, fills, launches and event records are asynchronous with respect to
+// the host and ordered within their stream. Errors of asynchronous work surface at the next
+// Synchronize (or Query) of that stream as kInternal; on cuda they are sticky for the context,
+// which is why untrusted kernels run in a worker process.
+// Capture safety: Launch, MemsetAsync and IsCapturing are legal while the stream captures;
+// everything else is not.
+// Ownership: whoever allocates frees; a Module must outlive its launches and graphs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/binary.h"
+#include "core/device_info.h"
+#include "core/plan.h"
+
+namespace kvr {
+
+struct Stream {
+  void* handle = nullptr;  // cuda: CUstream; null is the default stream
+};
+struct Event {
+  void* handle = nullptr;
+};
+struct Function {
+  void* handle = nullptr;  // valid while its Module lives
+};
+
+class Module {
+ public:
+  virtual ~Module() = default;
+  // Opts in to `dynamic_smem` bytes of dynamic shared memory for this function.
+  virtual absl::StatusOr<Function> Get(std::string_view symbol, int64_t dynamic_smem) = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const DeviceInfo& info() const = 0;
+
+  virtual absl::StatusOr<void*> Allocate(int64_t bytes) = 0;  // aligned to 256
+  virtual void Free(void* memory) = 0;
+  virtual absl::Status CopyToDevice(void* dst, const void* src, int64_t bytes, Stream stream) = 0;
+  virtual absl::Status CopyToHost(void* dst, const void* src, int64_t bytes, Stream stream) = 0;
+  virtual absl::Status MemsetAsync(void* dst, uint8_t value, int64_t bytes, Stream stream) = 0;
+
+  virtual absl::StatusOr<Stream> CreateStream() = 0;
+  virtual void DestroyStream(Stream stream) = 0;
+  virtual absl::Status Synchronize(Stream stream) = 0;
+  virtual absl::StatusOr<bool> IsCapturing(Stream stream) = 0;
+
+  virtual absl::StatusOr<Event> CreateEvent() = 0;
+  virtual void DestroyEvent(Event event) = 0;
+  virtual absl::Status Record(Event event, Stream stream) = 0;
+  // Waits for `stop`; microseconds.
+  virtual absl::StatusOr<double> ElapsedUs(Event start, Event stop) = 0;
+
+  // Refuses a binary whose target is not info().target.
+  virtual absl::StatusOr<std::unique_ptr<Module>> Load(const Binary& binary) = 0;
+  virtual absl::StatusOr<int> BlocksPerSm(Function function, int threads, int64_t smem) = 0;
+
+  // `params[i]` points at the value of argument i, as cuLaunchKernel takes them; read before
+  // Launch returns.
+  virtual absl::Status Launch(Function function, const KernelLaunch& launch,
+                              const LaunchAttributes& attributes, void* const* params,
+                              Stream stream) = 0;
+};
+
+}  // namespace kvr
