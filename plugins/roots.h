@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where bundles are looked for: the built-in variants, then KVR_PLUGIN_PATH, then what the caller
+// names. Threading: pure functions of the environment.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace kvr {
+
+// <executable>/../share/kvr/variants where that exists (an unpacked release), else the variants/
+// of the source tree this was built from.
+std::string BuiltinVariantsDirectory();
+
+// "a:b" → {"a", "b"}; empty elements are left out.
+std::vector<std::string> SplitPluginPath(std::string_view path);
+
+// The built-in directory, those of KVR_PLUGIN_PATH, then `extra` (--plugins), in this order.
+std::vector<std::string> BundleRoots(absl::Span<const std::string> extra);
+
+}  // namespace kvr
