@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The null device: launches do nothing, fast. It measures KVR's own overhead, runs conformance
+// tests everywhere, and is the skeleton to clone for a new device.
+//
+// Memory is host memory aligned to 256, so copies and fills really happen, at once. Load accepts
+// any bytes whose target is info().target, and Get any symbol. Launch checks the launch against the
+// limits of info() and counts it.
+//
+// Threading: every function may be called from any thread. Counting takes no lock and shares no
+// cache line between threads; counters() is exact once the threads that launch have been joined.
+// Capture: there are no graphs here, but SetCapturing pretends: while a stream captures, what CUDA
+// would refuse is refused too (kFailedPrecondition): copies, event records and Synchronize on that
+// stream, and Allocate, Load and creating streams or events on the thread that began the capture.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "core/device.h"
+
+namespace kvr {
+
+// kind "null", target "null", limits of a GPU of 132 multiprocessors.
+DeviceInfo NullDeviceInfo();
+
+struct NullCounters {
+  int64_t launches = 0;
+  int64_t captured_launches = 0;  // the part of them on a stream that was capturing
+  int64_t allocations = 0;
+  int64_t bytes_allocated = 0;  // live now
+  int64_t bytes_copied = 0;     // both directions
+  int64_t bytes_set = 0;
+  int64_t modules = 0;  // live now
+};
+
+class NullDevice : public Device {
+ public:
+  virtual NullCounters counters() const = 0;
+  // As if a capture of `stream` began or ended on this thread.
+  virtual void SetCapturing(Stream stream, bool capturing) = 0;
+};
+
+std::unique_ptr<NullDevice> OpenNull(DeviceInfo info = NullDeviceInfo());
+
+}  // namespace kvr
