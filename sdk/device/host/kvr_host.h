@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What kernel code on the host device calls: the ABI between JIT-compiled kernels and the host
+// runtime, and the host bodies of the portable warp primitives. Never include it: on host every
+// unit starts with it (KVR_HOST is defined), on a GPU it does not exist.
+//
+// A block's threads are fibers of one OS thread, 32 to a warp; a fiber runs until it waits. A
+// *collective* is the one way in which lanes of a warp meet: every lane named in the mask calls
+// it with a pointer to its own arguments; the last to arrive runs `fn` once over all of them
+// (lanes[i] is lane i's pointer, null when lane i is not in the mask), and all continue. `fn` must
+// not wait. Example, the sum over a warp of one float each:
+//
+//   struct Args { float in, out; } args{x, 0.f};
+//   kvr_host_warp_collective(
+//       [](void* const* lanes) {
+//         float sum = 0;
+//         for (int i = 0; i < 32; ++i) sum += static_cast<Args*>(lanes[i])->in;
+//         for (int i = 0; i < 32; ++i) static_cast<Args*>(lanes[i])->out = sum;
+//       },
+//       &args, "warp_sum");
+//
+// Errors: a collective that a lane of its mask cannot reach any more (it has returned, waits
+// elsewhere or came with another mask or fn), and a barrier that part of the block cannot reach,
+// end the launch with an error that names block, thread and `name`.
+#pragma once
+
+extern "C" {
+
+struct kvr_host_dim {
+  unsigned x, y, z;
+};
+
+// One per lane, constant while the block runs. The compiler's shared-memory pass reads the first
+// two members; their offsets (0 and 8) are part of the ABI.
+struct kvr_host_lane {
+  unsigned char* static_smem;
+  unsigned char* dynamic_smem;
+  kvr_host_dim thread, block, block_dim, grid_dim;
+  unsigned lane;           // 0..31
+  unsigned warp;           // within the block
+  unsigned dynamic_bytes;  // size of dynamic shared memory
+};
+
+typedef void (*kvr_host_fn)(void* const* lanes);
+
+// The calling lane; the same for the fiber's whole life, so the compiler may keep it.
+const kvr_host_lane* kvr_host_self(void) __attribute__((const, nothrow));
+
+void kvr_host_collective(const kvr_host_lane* self, unsigned mask, kvr_host_fn fn, void* args,
+                         const char* name) __attribute__((nothrow));
+// Barrier `id` (0..15) of `count` threads; count 0: the whole block. Barrier 0 is __syncthreads.
+void kvr_host_barrier(const kvr_host_lane* self, unsigned id, unsigned count)
+    __attribute__((nothrow));
+// Counts towards barrier `id` without waiting (bar.arrive).
+void kvr_host_barrier_arrive(const kvr_host_lane* self, unsigned id, unsigned count)
+    __attribute__((nothrow));
+// __syncthreads that returns how many threads came with a non-zero predicate.
+unsigned kvr_host_barrier_count(const kvr_host_lane* self, int predicate) __attribute__((nothrow));
+unsigned kvr_host_active_mask(const kvr_host_lane* self, const void* site) __attribute__((nothrow));
+// Lets the block's other lanes run; for loops that poll memory.
+void kvr_host_yield(const kvr_host_lane* self) __attribute__((nothrow));
+// Ends the launch with this error.
+void kvr_host_fail(const kvr_host_lane* self, const char* message)
+    __attribute__((nothrow, noreturn));
+}
+
+// A collective of the whole warp.
+inline void kvr_host_warp_collective(kvr_host_fn fn, void* args, const char* name = "collective") {
+  kvr_host_collective(kvr_host_self(), 0xffffffffu, fn, args, name);
+}
+
+// ---- Matrix primitives, fragment layouts as in PTX --------------------------------------------
+//
+// mma.sync.aligned.m16n8k16.row.col, A and B bf16 or f16 (two to a register, lower column in the
+// lower half), C and D f32: d = a·b + c. Products and sums are fused fp32 multiply-adds in order
+// of k. d may be c.
+// ldmatrix.sync.aligned.m8n8.{x1,x2,x4}[.trans].shared.b16: `row` of lanes 8j..8j+7 is the 16-byte
+// row of matrix j; the pointer of the other lanes is not read.
+
+inline void kvr_host_mma_m16n8k16_bf16(float d[4], const unsigned a[4], const unsigned b[2],
+                                       const float c[4]);
+inline void kvr_host_mma_m16n8k16_f16(float d[4], const unsigned a[4], const unsigned b[2],
+                                      const float c[4]);
+inline void kvr_host_ldmatrix_x4(unsigned r[4], const void* row);
+inline void kvr_host_ldmatrix_x2(unsigned r[2], const void* row);
+inline void kvr_host_ldmatrix_x1(unsigned r[1], const void* row);
+inline void kvr_host_ldmatrix_x4_trans(unsigned r[4], const void* row);
+inline void kvr_host_ldmatrix_x2_trans(unsigned r[2], const void* row);
+inline void kvr_host_ldmatrix_x1_trans(unsigned r[1], const void* row);
+
+#include "kvr_host_matrix.h"
