@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tuner/explain.h"
+
+#include "core/status.h"
+#include "tuner/feasibility.h"
+
+namespace kvr {
+
+int MainKernel(const LaunchPlan& plan) {
+  int best = -1;
+  int64_t most = -1;
+  for (int i = 0; i < plan.kernel_count; ++i) {
+    const int64_t threads = plan.kernels[i].grid.volume() * plan.kernels[i].block.volume();
+    if (threads > most) {
+      most = threads;
+      best = i;
+    }
+  }
+  return best;
+}
+
+absl::StatusOr<Explanation> ExplainConfig(const Operation& op, const Candidate& candidate,
+                                          const AxisVector& axes, const DeviceInfo& device,
+                                          const Binary* binary, int ctas_per_sm) {
+  const Variant& variant = *candidate.variant;
+  LaunchPlan plan;
+  KVR_RETURN_IF_ERROR(CheckPlan(variant, candidate.config, axes, device, &plan));
+  if (binary != nullptr) KVR_RETURN_IF_ERROR(CheckResources(variant, plan, *binary, device));
+
+  Explanation result;
+  result.device = device.name;
+  result.variant = variant.name;
+  result.config = candidate.config;
+  result.axes = NamedAxes(op.spec(), axes);
+  result.resources_known = binary != nullptr;
+  result.smem_limit = device.smem_per_block;
+  result.workspace_bytes = plan.workspace_bytes;
+  result.bytes = op.MinimumBytes(axes);
+  if (device.memory_bandwidth > 0) {
+    result.floor_us = static_cast<double>(result.bytes) / device.memory_bandwidth * 1e6;
+  }
+  for (const KernelLaunch& launch : plan.launches()) {
+    const KernelSpec& spec = variant.plan.kernels[launch.kernel];
+    ExplainedKernel kernel;
+    kernel.name = spec.name;
+    kernel.grid = launch.grid;
+    kernel.block = launch.block;
+    kernel.cluster = launch.cluster;
+    kernel.smem_dynamic = launch.smem;
+    if (binary != nullptr) {
+      const KernelResources& used = binary->Find(spec.entry)->resources;
+      kernel.smem_static = used.smem_static;
+      kernel.registers = used.registers;
+      kernel.spill_bytes = used.spill_bytes;
+    }
+    const Occupancy occupancy =
+        ComputeOccupancy(device, static_cast<int>(launch.block.volume()), kernel.registers,
+                         kernel.smem_static + kernel.smem_dynamic);
+    kernel.blocks_per_sm = occupancy.blocks_per_sm;
+    kernel.occupancy = occupancy.fraction;
+    kernel.limiter = std::string(occupancy.limiter);
+    result.kernels.push_back(std::move(kernel));
+  }
+  result.main_kernel = MainKernel(plan);
+  if (result.main_kernel < 0) return result;
+
+  const ExplainedKernel& main = result.kernels[result.main_kernel];
+  result.ctas = plan.kernels[result.main_kernel].grid.volume();
+  result.ctas_per_sm = ctas_per_sm > 0 ? ctas_per_sm : main.blocks_per_sm;
+  result.waves = ComputeWaves(result.ctas, device.sms, result.ctas_per_sm);
+  result.occupancy = main.occupancy;
+  result.limiter = main.limiter;
+  result.smem_bytes = main.smem_static + main.smem_dynamic;
+  return result;
+}
+
+}  // namespace kvr
