@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a serving application includes. Boot: open, load, freeze, serve.
+//
+//   KVR_ASSIGN_OR_RETURN(std::unique_ptr<Runtime> kvr, Runtime::Open({.device = "cuda:0",
+//                                                                  .selection_file =
+//                                                                  "h200.json"}));
+//   KVR_ASSIGN_OR_RETURN(LoadReport report, kvr->Load("mla_sparse_decode", shapes));
+//   kvr->Freeze();
+//   KVR_RETURN_IF_ERROR(kvr->Launch("mla_sparse_decode", tensors, {.handle = cuda_stream}));
+//
+// Threading: Launch from any thread, wait-free, a stream's launches ordered by the caller. Load,
+// PrepareStream and Publish serialise among themselves and never block a launch.
+// Stream order: a launch is enqueued on `stream` and returns; its errors surface at the stream.
+// Capture safety: Launch and BoundLaunch::Launch alone are legal while their stream captures. Load
+// and PrepareStream beforehand; a key or a workspace that is missing is an error that leaves the
+// capture valid.
+// Shapes: tensors are contiguous, in the op's order: inputs, then outputs; scalars are host values.
+// Ownership: tensors are the caller's. Runtime outlives its BoundLaunches, its launches in flight
+// and the graphs captured from it. Links neither the tuner nor SQLite.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "core/device.h"
+#include "core/tensor.h"
+#include "registry/dispatcher.h"
+#include "registry/selection_file.h"
+
+namespace kvr {
+
+class Platform;
+
+struct RuntimeOptions {
+  std::string device = "auto";            // "cuda", "cuda:N", "host", "null", "auto"
+  std::vector<std::string> plugin_roots;  // further bundle directories
+  std::string selection_file;             // empty: generation 0, every key served by the baseline
+  std::string cache_dir;                  // empty: KVR_CACHE_DIR, XDG_CACHE_HOME/kvr, ~/.cache/kvr
+  MissPolicy miss_policy = MissPolicy::kBaseline;
+  bool compilers = true;    // false: boot from selection file and cache alone
+  bool environment = true;  // read KVR_FORCE_<OP> and KVR_<OP>_<TUNABLE>
+  std::vector<ApproximateOptIn> approximate;
+};
+
+class Runtime {
+ public:
+  static absl::StatusOr<std::unique_ptr<Runtime>> Open(const RuntimeOptions& options);
+  ~Runtime();
+
+  absl::StatusOr<OpHandle> FindOp(std::string_view op) const { return dispatcher().FindOp(op); }
+  absl::StatusOr<LoadReport> Load(std::string_view op, absl::Span<const Axes> shapes) {
+    return dispatcher().Load(op, shapes);
+  }
+  absl::Status PrepareStream(Stream stream) { return dispatcher().PrepareStream(stream); }
+
+  absl::Status Launch(OpHandle op, absl::Span<const TensorView> tensors, Stream stream,
+                      Workspace workspace = {}) {
+    return dispatcher().Launch(op, tensors, stream, workspace);
+  }
+  absl::Status Launch(std::string_view op, absl::Span<const TensorView> tensors, Stream stream,
+                      Workspace workspace = {}) {
+    return dispatcher().Launch(op, tensors, stream, workspace);
+  }
+  absl::StatusOr<BoundLaunch> Bind(std::string_view op, absl::Span<const TensorView> tensors) {
+    return dispatcher().Bind(op, tensors);
+  }
+
+  absl::StatusOr<LoadReport> Publish(GenerationPtr next) { return dispatcher().Publish(next); }
+  GenerationPtr generation() const { return dispatcher().generation(); }
+  void Freeze() { dispatcher().Freeze(); }
+  void Thaw() { dispatcher().Thaw(); }
+  Counters counters() const { return dispatcher().counters(); }
+  std::vector<Miss> misses() const { return dispatcher().misses(); }
+
+  Device& device() const { return dispatcher().device(); }
+  const Catalog& catalog() const { return dispatcher().catalog(); }
+  Platform& platform() const { return *platform_; }
+  // Selections of the file that could not be taken over, with reasons.
+  const std::vector<DroppedSelection>& dropped() const { return dropped_; }
+
+ private:
+  Runtime();
+  Dispatcher& dispatcher() const { return *dispatcher_; }
+  std::unique_ptr<Platform> platform_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Dispatcher> dispatcher_;
+  std::vector<DroppedSelection> dropped_;
+};
+
+}  // namespace kvr

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One config of one variant, ready to launch on one device: module loaded, functions found and
+// opted in to their dynamic shared memory, tunables flattened. Dispatch, BoundLaunch and the
+// tuner's worker all launch through this; there is no second way.
+//
+//   KVR_ASSIGN_OR_RETURN(PreparedPtr prepared, Prepare(device, op, variant, config, binary));
+//   LaunchPlan plan;
+//   KVR_RETURN_IF_ERROR(prepared->Plan(axes, &plan));
+//   KVR_RETURN_IF_ERROR(prepared->Launch(plan, tensors, workspace, stream));
+//
+// Threading: Prepared is immutable; Plan and Launch may be called concurrently (a stream's calls
+// are ordered by the caller). Neither allocates unless it fails.
+// Capture safety: Plan and Launch are legal while the stream captures; Prepare is not.
+// Ownership: holds the module; it must outlive the launches in flight and the graphs captured from
+// it. The device outlives it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "core/device.h"
+#include "core/op.h"
+#include "core/plan.h"
+#include "core/tensor.h"
+#include "core/variant.h"
+
+namespace kvr {
+
+class Prepared {
+ public:
+  const Variant& variant() const { return *variant_; }
+  const VariantPtr& variant_ptr() const { return variant_; }
+  const Config& config() const { return config_; }
+  const BinaryPtr& binary() const { return binary_; }
+  Device& device() const { return *device_; }
+  Function function(int kernel) const { return functions_[kernel]; }
+
+  absl::Status Plan(const AxisVector& axes, LaunchPlan* plan) const {
+    return variant_->plan.Evaluate(axes, tunable_values_, device_->info(), plan);
+  }
+
+  // Enqueues the plan: clears the regions that want it, then launches its kernels in order.
+  // `tensors` in the op's order (inputs, outputs), checked by AxesFromTensors; `workspace` has
+  // plan.workspace_bytes and is aligned to kWorkspaceAlign (null when the plan needs none).
+  absl::Status Launch(const LaunchPlan& plan, absl::Span<const TensorView> tensors, void* workspace,
+                      Stream stream) const;
+
+  // The same in two steps, for a caller that keeps the arrays: fills `params` (kMaxArgs of them)
+  // for launch `i` of the plan, as Device::Launch takes them. They point into `plan`, `tensors`
+  // and `regions` (kMaxRegions, filled by Regions), which must stay where they are.
+  void Regions(const LaunchPlan& plan, void* workspace, void** regions) const;
+  void Params(const LaunchPlan& plan, int i, absl::Span<const TensorView> tensors,
+              void* const* regions, void** params) const;
+  absl::Status Clear(const LaunchPlan& plan, void* const* regions, Stream stream) const;
+
+ private:
+  friend absl::StatusOr<std::shared_ptr<const Prepared>> Prepare(Device&, const OpSpec&, VariantPtr,
+                                                                 Config, BinaryPtr);
+  Prepared() = default;
+  Device* device_ = nullptr;
+  VariantPtr variant_;
+  Config config_;
+  std::vector<int64_t> tunable_values_;
+  BinaryPtr binary_;
+  std::vector<double> scalar_defaults_;  // storage of absent scalars, by tensor position
+  std::unique_ptr<Module> module_;
+  std::vector<Function> functions_;  // by KernelSpec
+};
+
+using PreparedPtr = std::shared_ptr<const Prepared>;
+
+// Errors: a config that does not fit the variant, a binary for another target or without one of
+// the kernels, a device that refuses to load it.
+absl::StatusOr<PreparedPtr> Prepare(Device& device, const OpSpec& op, VariantPtr variant,
+                                    Config config, BinaryPtr binary);
+
+}  // namespace kvr

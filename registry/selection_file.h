@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A generation on disk: JSON, schema 1. Configs by value, never by index; full-length
+// fingerprints; the digest of registry/generation.h. A serving process boots from it and a binary
+// cache alone. Format and example: docs/hacking.md.
+//
+// Strict: unknown or missing fields, duplicates, a wrong schema, a digest that does not match the
+// content, another device model or target, and a file others may write are errors that name the
+// file and the place. A selection whose variant is gone or has changed since it was measured is not
+// an error of the file: it is dropped and reported, and its key is served by the baseline.
+//
+// Threading: pure functions over files. Written aside, flushed to disk and renamed: a reader sees
+// the old file or the new one.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/device_info.h"
+#include "registry/catalog.h"
+#include "registry/generation.h"
+
+namespace kvr {
+
+struct DroppedSelection {
+  std::string op, variant;
+  Axes key;
+  std::string reason;
+};
+
+struct LoadedSelections {
+  GenerationPtr generation;  // what is left; its digest is of that
+  Fingerprint file_digest;   // as the file states it, verified
+  std::vector<DroppedSelection> dropped;
+};
+
+std::string SelectionJson(const Generation& generation);
+// `origin` is named in errors.
+absl::StatusOr<LoadedSelections> ParseSelectionJson(std::string_view json, std::string_view origin,
+                                                    const Catalog& catalog,
+                                                    const DeviceInfo& device);
+
+absl::Status WriteSelectionFile(const Generation& generation, const std::string& path);
+absl::StatusOr<LoadedSelections> ReadSelectionFile(const std::string& path, const Catalog& catalog,
+                                                   const DeviceInfo& device);
+
+}  // namespace kvr
