@@ -3,9 +3,9 @@
 // The device headers for kernel authors: #include <kvr/device.cuh>.
 //
 // Portable primitives: a kernel written with these, CUDA's own barriers, shuffles, votes and
-// atomics, and cuda_bf16.h / cuda_fp16.h / cuda_fp8.h compiles unchanged for sm_80 and later (NVRTC)
-// and for the host device (Clang). A kernel that needs raw PTX, wgmma or TMA names its targets
-// without "host" in its manifest and says why there.
+// atomics, and cuda_bf16.h / cuda_fp16.h / cuda_fp8.h compiles unchanged for sm_80 and later
+// (NVRTC) and for the host device (Clang). A kernel that needs raw PTX, wgmma or TMA names its
+// targets without "host" in its manifest and says why there.
 //
 //   async_copy.cuh  16-byte copies, global to shared, in committed groups
 //   matrix.cuh      ldmatrix and mma m16n8k16, with the fragments' layout
