@@ -52,6 +52,9 @@ class Expr {
     int64_t value;
   };
   struct Parser;
+  struct Uninitialised {};
+  explicit Expr(Uninitialised) {}
+
   std::string text_;
   std::vector<Node> nodes_;
 };

@@ -2,8 +2,8 @@
 //
 // An operation: the contract that every variant of it meets. Field names follow the
 // FlashInfer-Bench Definition (axes, inputs, outputs, constraints, op_type, tags), whose JSON files
-// load as they are (core/op_json.h); KVR adds a default for every axis, tolerances, a reference, an
-// input generator and a default key policy.
+// load as they are (core/definition.h); KVR adds a default for every axis, tolerances, a reference,
+// an input generator and a default key policy.
 //
 // Threading: an Operation is immutable; all its functions may be called concurrently.
 // Memory: Generate and Reference read and write *host* memory only.
@@ -44,6 +44,8 @@ struct TensorSpec {
   std::vector<int> axes;      // shape: indices into OpSpec::axes
   double scalar_default = 0;  // of a scalar input
   std::string description;
+  bool any_dtype =
+      false;  // Definition: dtype "unknown": the caller's tensor decides; `dtype` is moot
 };
 
 struct OpSpec {
@@ -56,9 +58,13 @@ struct OpSpec {
   std::vector<TensorSpec> outputs;
   std::vector<std::string> constraints;  // core/expr.h over axis names; each must give non-zero
   std::string key_policy;                // default key policy, core/key_policy.h
+  // Constraints of a Definition that speak of tensor contents ("n == indptr[-1].item()"): kept for
+  // reports, not checked.
+  std::vector<std::string> data_constraints;
 
   int AxisIndex(std::string_view axis) const;  // -1: no such axis
-  // Position in [inputs..., outputs...]; -1: no such tensor.
+  // Position in [inputs..., outputs...]; -1: no such tensor. An output may bear an input's name
+  // (updated in place); the input is found then.
   int TensorIndex(std::string_view tensor) const;
   const TensorSpec& tensor(int index) const;
   int tensor_count() const { return static_cast<int>(inputs.size() + outputs.size()); }
@@ -77,7 +83,9 @@ Axes NamedAxes(const OpSpec& op, const AxisVector& axes);
 std::vector<TensorView> TensorShapes(const OpSpec& op, const AxisVector& axes);
 
 // The other direction, and the launch path's first step: axes read off the tensors; dtype, rank
-// and every repeated axis are checked. No allocation unless it fails.
+// and every repeated axis are checked. An optional tensor is absent when its data is null; an axis
+// that only absent tensors carry is 0, one that no tensor carries takes its default. Constraints
+// are the plan's business, not checked here. No allocation unless it fails.
 absl::Status AxesFromTensors(const OpSpec& op, absl::Span<const TensorView> tensors,
                              AxisVector* axes);
 

@@ -69,13 +69,17 @@ struct LaunchAttributes {
 struct KernelSpec {
   std::string name;   // in reports
   std::string entry;  // C++ name expression, e.g. "mla_split<BLOCK_H, BLOCK_T>"
-  std::array<Expr, 3> grid, block, cluster;
+  std::array<Expr, 3> grid = Ones(), block = Ones(), cluster = Ones();
   Expr smem;  // dynamic shared memory, bytes
   Expr when = Expr::Constant(1);
   LaunchAttributes attributes;
   std::vector<ArgSpec> args;
   std::string file;  // where the manifest says this, for errors
   int line = 0;
+
+  static std::array<Expr, 3> Ones() {  // what an extent left out means
+    return {Expr::Constant(1), Expr::Constant(1), Expr::Constant(1)};
+  }
 };
 
 struct Dim3 {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "core/config.h"
 #include "core/fingerprint.h"
 #include "core/op.h"
@@ -57,6 +58,8 @@ using VariantPtr = std::shared_ptr<const Variant>;
 
 // "sm_90a" matches itself; "sm_80+" matches every sm_NN with NN >= 80, suffixed or not.
 bool TargetMatches(std::string_view pattern, std::string_view target);
+// "sm_80", ..., "host": every target that KVR compiles for.
+absl::Span<const std::string_view> KnownTargets();
 // Known exact targets only ("sm_90" is refused with "sm_90a" as the fix).
 absl::StatusOr<std::vector<std::string>> ParseTargets(std::string_view comma_separated);
 
