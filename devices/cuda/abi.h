@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The few types, constants and functions of the CUDA driver API that KVR uses, declared here so
+// that KVR builds on machines without any CUDA header. Names and values are those of <cuda.h>,
+// where their meaning is documented; tests/devices/cuda/abi_test.cc compares every one of them with
+// <cuda.h> where there is one. Handles are opaque; enumerations travel as int.
+//
+// KVR_CUDA_FUNCTIONS lists each entry once: member of Driver, the symbol asked for, the version of
+// the API asked for (11040 = CUDA 11.4: the newest behaviour that an entry got up to there),
+// whether a driver must have it, and its parameters. All return Result.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace kvr::cuda {
+
+using Result = int;
+using DeviceHandle = int;
+using DevicePtr = unsigned long long;  // NOLINT(google-runtime-int): the driver's own type
+using Context = struct ContextTag*;
+using ModuleHandle = struct ModuleTag*;
+using FunctionHandle = struct FunctionTag*;
+using StreamHandle = struct StreamTag*;
+using EventHandle = struct EventTag*;
+using Graph = struct GraphTag*;
+
+struct Uuid {
+  unsigned char bytes[16];
+};
+
+struct LaunchAttribute {
+  int id = 0;
+  char pad[4] = {};
+  union {
+    char size[64] = {};
+    int cooperative;
+    struct {
+      unsigned x, y, z;
+    } cluster;
+    int programmatic;
+  } value;
+};
+
+struct LaunchConfig {
+  unsigned grid_x, grid_y, grid_z;
+  unsigned block_x, block_y, block_z;
+  unsigned smem_bytes;
+  StreamHandle stream;
+  LaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+
+enum : int {  // CUresult, those that KVR tells apart
+  kSuccess = 0,
+  kInvalidValue = 1,
+  kOutOfMemory = 2,
+  kNotInitialized = 3,
+  kDeinitialized = 4,
+  kStubLibrary = 34,
+  kDeviceUnavailable = 46,
+  kNoDevice = 100,
+  kInvalidDevice = 101,
+  kInvalidImage = 200,
+  kInvalidContext = 201,
+  kNoBinaryForGpu = 209,
+  kInvalidPtx = 218,
+  kUnsupportedPtxVersion = 222,
+  kInvalidSource = 300,
+  kInvalidHandle = 400,
+  kNotFound = 500,
+  kLaunchOutOfResources = 701,
+  kCooperativeLaunchTooLarge = 720,
+  kNotPermitted = 800,
+  kNotSupported = 801,
+  kSystemDriverMismatch = 803,
+  kCompatNotSupported = 804,
+  kStreamCaptureUnsupported = 900,
+  kStreamCaptureWrongThread = 908,
+  kStreamCaptureImplicit = 906,
+  kInvalidClusterSize = 912,
+};
+
+enum : int {  // CUdevice_attribute
+  kMaxThreadsPerBlock = 1,
+  kMaxRegistersPerBlock = 12,
+  kMultiprocessorCount = 16,
+  kL2CacheSize = 38,
+  kMaxThreadsPerMultiprocessor = 39,
+  kComputeCapabilityMajor = 75,
+  kComputeCapabilityMinor = 76,
+  kMaxSharedMemoryPerMultiprocessor = 81,
+  kMaxRegistersPerMultiprocessor = 82,
+  kMaxSharedMemoryPerBlockOptin = 97,
+  kMaxBlocksPerMultiprocessor = 106,
+  kReservedSharedMemoryPerBlock = 111,
+  kClusterLaunch = 120,
+};
+
+enum : int {  // CUfunction_attribute
+  kFuncSharedSizeBytes = 1,
+  kFuncMaxDynamicSharedSizeBytes = 8,
+  kFuncNonPortableClusterSizeAllowed = 14,
+};
+
+enum : int { kJitErrorLogBuffer = 5, kJitErrorLogBufferSizeBytes = 6 };  // CUjit_option
+enum : int { kLaunchCooperative = 2, kLaunchCluster = 4, kLaunchProgrammatic = 6 };
+enum : int { kCaptureNone = 0, kCaptureActive = 1, kCaptureInvalidated = 2 };
+enum : int { kCaptureModeGlobal = 0, kCaptureModeThreadLocal = 1, kCaptureModeRelaxed = 2 };
+enum : unsigned { kStreamNonBlocking = 1, kEventDefault = 0 };
+enum : uint64_t { kLegacyStream = 1 };  // flag of cuGetProcAddress
+
+// clang-format off
+#define KVR_CUDA_FUNCTIONS(X)                                                                        \
+  X(GetErrorName, cuGetErrorName, 6000, true, (Result, const char**))                                \
+  X(GetErrorString, cuGetErrorString, 6000, true, (Result, const char**))                            \
+  X(Init, cuInit, 2000, true, (unsigned))                                                            \
+  X(DriverGetVersion, cuDriverGetVersion, 2020, true, (int*))                                        \
+  X(DeviceGetCount, cuDeviceGetCount, 2000, true, (int*))                                            \
+  X(DeviceGet, cuDeviceGet, 2000, true, (DeviceHandle*, int))                                        \
+  X(DeviceGetName, cuDeviceGetName, 2000, true, (char*, int, DeviceHandle))                          \
+  X(DeviceGetUuid, cuDeviceGetUuid, 11040, true, (Uuid*, DeviceHandle))                              \
+  X(DeviceGetAttribute, cuDeviceGetAttribute, 2000, true, (int*, int, DeviceHandle))                 \
+  X(PrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, true, (Context*, DeviceHandle))                \
+  X(PrimaryCtxRelease, cuDevicePrimaryCtxRelease, 11000, true, (DeviceHandle))                       \
+  X(CtxGetCurrent, cuCtxGetCurrent, 4000, true, (Context*))                                          \
+  X(CtxSetCurrent, cuCtxSetCurrent, 4000, true, (Context))                                           \
+  X(CtxGetDevice, cuCtxGetDevice, 2000, true, (DeviceHandle*))                                       \
+  X(MemAlloc, cuMemAlloc, 3020, true, (DevicePtr*, size_t))                                          \
+  X(MemFree, cuMemFree, 3020, true, (DevicePtr))                                                     \
+  X(MemcpyHtoDAsync, cuMemcpyHtoDAsync, 3020, true, (DevicePtr, const void*, size_t, StreamHandle))  \
+  X(MemcpyDtoHAsync, cuMemcpyDtoHAsync, 3020, true, (void*, DevicePtr, size_t, StreamHandle))        \
+  X(MemsetD8Async, cuMemsetD8Async, 3020, true, (DevicePtr, unsigned char, size_t, StreamHandle))    \
+  X(StreamCreate, cuStreamCreate, 2000, true, (StreamHandle*, unsigned))                             \
+  X(StreamDestroy, cuStreamDestroy, 4000, true, (StreamHandle))                                      \
+  X(StreamSynchronize, cuStreamSynchronize, 2000, true, (StreamHandle))                              \
+  X(StreamIsCapturing, cuStreamIsCapturing, 10000, true, (StreamHandle, int*))                       \
+  X(StreamBeginCapture, cuStreamBeginCapture, 10010, true, (StreamHandle, int))                      \
+  X(StreamEndCapture, cuStreamEndCapture, 10000, true, (StreamHandle, Graph*))                       \
+  X(GraphDestroy, cuGraphDestroy, 10000, true, (Graph))                                              \
+  X(EventCreate, cuEventCreate, 2000, true, (EventHandle*, unsigned))                                \
+  X(EventDestroy, cuEventDestroy, 4000, true, (EventHandle))                                         \
+  X(EventRecord, cuEventRecord, 2000, true, (EventHandle, StreamHandle))                             \
+  X(EventSynchronize, cuEventSynchronize, 2000, true, (EventHandle))                                 \
+  X(EventElapsedTime, cuEventElapsedTime, 2000, true, (float*, EventHandle, EventHandle))            \
+  X(ModuleLoadDataEx, cuModuleLoadDataEx, 2010, true, (ModuleHandle*, const void*, unsigned, int*, void**)) \
+  X(ModuleUnload, cuModuleUnload, 2000, true, (ModuleHandle))                                        \
+  X(ModuleGetFunction, cuModuleGetFunction, 2000, true, (FunctionHandle*, ModuleHandle, const char*)) \
+  X(FuncGetAttribute, cuFuncGetAttribute, 2020, true, (int*, int, FunctionHandle))                   \
+  X(FuncSetAttribute, cuFuncSetAttribute, 9000, true, (FunctionHandle, int, int))                    \
+  X(FuncLoad, cuFuncLoad, 12040, false, (FunctionHandle))                                            \
+  X(OccupancyMaxActiveBlocks, cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050, true, (int*, FunctionHandle, int, size_t)) \
+  X(LaunchKernel, cuLaunchKernel, 4000, true, (FunctionHandle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, StreamHandle, void**, void**)) \
+  X(LaunchKernelEx, cuLaunchKernelEx, 11060, true, (const LaunchConfig*, FunctionHandle, void**, void**))
+// clang-format on
+
+}  // namespace kvr::cuda

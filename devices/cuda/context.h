@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Makes a context current for a scope and puts back what was current before. Which context is
+// current is asked of the driver each time (a thread-local read there) rather than cached here: the
+// application switches contexts behind our back, as PyTorch does with several GPUs.
+#pragma once
+
+#include "absl/status/status.h"
+#include "devices/cuda/driver.h"
+
+namespace kvr::cuda {
+
+class ScopedContext {
+ public:
+  ScopedContext(const Driver& driver, Context context) : driver_(driver) {
+    result_ = driver.CtxGetCurrent(&before_);
+    if (result_ != kSuccess || before_ == context) return;
+    result_ = driver.CtxSetCurrent(context);
+    changed_ = result_ == kSuccess;
+  }
+  ~ScopedContext() {
+    if (changed_) driver_.CtxSetCurrent(before_);
+  }
+  ScopedContext(const ScopedContext&) = delete;
+  ScopedContext& operator=(const ScopedContext&) = delete;
+
+  bool ok() const { return result_ == kSuccess; }
+  absl::Status status() const {
+    return ok() ? absl::OkStatus() : ErrorFrom(driver_, result_, "cuCtxSetCurrent");
+  }
+
+ private:
+  const Driver& driver_;
+  Context before_ = nullptr;
+  Result result_ = kSuccess;
+  bool changed_ = false;
+};
+
+}  // namespace kvr::cuda

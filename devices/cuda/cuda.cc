@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "devices/cuda/cuda.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "core/status.h"
+#include "core/strings.h"
+#include "devices/cuda/context.h"
+#include "devices/cuda/driver.h"
+#include "devices/cuda/info.h"
+#include "devices/cuda/module.h"
+
+// Calls the driver with the device's context current; an error carries the call's name.
+#define KVR_CUDA(member, symbol, ...)                                                          \
+  do {                                                                                         \
+    const cuda::ScopedContext current_(driver_, context_);                                     \
+    KVR_RETURN_IF_ERROR(current_.status());                                                    \
+    if (const cuda::Result result_ = driver_.member(__VA_ARGS__); result_ != cuda::kSuccess) { \
+      return cuda::ErrorFrom(driver_, result_, symbol);                                        \
+    }                                                                                          \
+  } while (false)
+
+namespace kvr {
+namespace {
+
+cuda::StreamHandle Of(Stream stream) { return static_cast<cuda::StreamHandle>(stream.handle); }
+cuda::EventHandle Of(Event event) { return static_cast<cuda::EventHandle>(event.handle); }
+cuda::FunctionHandle Of(Function function) {
+  return static_cast<cuda::FunctionHandle>(function.handle);
+}
+cuda::DevicePtr Of(const void* memory) { return reinterpret_cast<uintptr_t>(memory); }
+
+std::string Text(const Dim3& dim) { return StrCat(dim.x, "x", dim.y, "x", dim.z); }
+
+absl::Status CheckBytes(std::string_view call, int64_t bytes) {
+  if (bytes >= 0) return absl::OkStatus();
+  return Error(absl::StatusCode::kInvalidArgument, StrCat(call, ": ", bytes, " bytes"),
+               "give 0 bytes or more");
+}
+
+class CudaDevice : public Device {
+ public:
+  // `primary`: the device's primary context, released at the end; else the application's.
+  CudaDevice(const cuda::Driver& driver, cuda::DeviceHandle device, cuda::Context context,
+             bool primary, DeviceInfo info)
+      : driver_(driver),
+        device_(device),
+        context_(context),
+        primary_(primary),
+        info_(std::move(info)) {}
+
+  ~CudaDevice() override {
+    if (primary_) driver_.PrimaryCtxRelease(device_);
+  }
+
+  const DeviceInfo& info() const override { return info_; }
+
+  absl::StatusOr<void*> Allocate(int64_t bytes) override {
+    KVR_RETURN_IF_ERROR(CheckBytes("Allocate", bytes));
+    const cuda::ScopedContext current(driver_, context_);
+    KVR_RETURN_IF_ERROR(current.status());
+    cuda::DevicePtr memory = 0;
+    const cuda::Result result = driver_.MemAlloc(&memory, std::max<size_t>(bytes, 1));
+    if (result != cuda::kSuccess) {
+      return cuda::ErrorFrom(driver_, result, "cuMemAlloc", StrCat(bytes, " bytes"));
+    }
+    return reinterpret_cast<void*>(static_cast<uintptr_t>(memory));
+  }
+
+  void Free(void* memory) override {
+    if (memory == nullptr) return;
+    const cuda::ScopedContext current(driver_, context_);
+    if (current.ok()) driver_.MemFree(Of(memory));
+  }
+
+  absl::Status CopyToDevice(void* dst, const void* src, int64_t bytes, Stream stream) override {
+    KVR_RETURN_IF_ERROR(CheckBytes("CopyToDevice", bytes));
+    if (bytes == 0) return absl::OkStatus();
+    KVR_CUDA(MemcpyHtoDAsync, "cuMemcpyHtoDAsync", Of(dst), src, bytes, Of(stream));
+    return absl::OkStatus();
+  }
+
+  absl::Status CopyToHost(void* dst, const void* src, int64_t bytes, Stream stream) override {
+    KVR_RETURN_IF_ERROR(CheckBytes("CopyToHost", bytes));
+    if (bytes == 0) return absl::OkStatus();
+    KVR_CUDA(MemcpyDtoHAsync, "cuMemcpyDtoHAsync", dst, Of(src), bytes, Of(stream));
+    return absl::OkStatus();
+  }
+
+  absl::Status MemsetAsync(void* dst, uint8_t value, int64_t bytes, Stream stream) override {
+    KVR_RETURN_IF_ERROR(CheckBytes("MemsetAsync", bytes));
+    if (bytes == 0) return absl::OkStatus();
+    KVR_CUDA(MemsetD8Async, "cuMemsetD8Async", Of(dst), value, bytes, Of(stream));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Stream> CreateStream() override {
+    cuda::StreamHandle stream = nullptr;
+    KVR_CUDA(StreamCreate, "cuStreamCreate", &stream, cuda::kStreamNonBlocking);
+    return Stream{stream};
+  }
+
+  void DestroyStream(Stream stream) override {
+    if (stream.handle == nullptr) return;
+    const cuda::ScopedContext current(driver_, context_);
+    if (current.ok()) driver_.StreamDestroy(Of(stream));
+  }
+
+  absl::Status Synchronize(Stream stream) override {
+    KVR_CUDA(StreamSynchronize, "cuStreamSynchronize", Of(stream));
+    return absl::OkStatus();
+  }
+
+  // An invalidated capture still has to be ended by its owner, so it counts as one. On the default
+  // stream, while another stream captures, the driver answers with an error: work sent there would
+  // break that capture.
+  absl::StatusOr<bool> IsCapturing(Stream stream) override {
+    int status = cuda::kCaptureNone;
+    KVR_CUDA(StreamIsCapturing, "cuStreamIsCapturing", Of(stream), &status);
+    return status != cuda::kCaptureNone;
+  }
+
+  absl::StatusOr<Event> CreateEvent() override {
+    cuda::EventHandle event = nullptr;
+    KVR_CUDA(EventCreate, "cuEventCreate", &event, cuda::kEventDefault);
+    return Event{event};
+  }
+
+  void DestroyEvent(Event event) override {
+    if (event.handle == nullptr) return;
+    const cuda::ScopedContext current(driver_, context_);
+    if (current.ok()) driver_.EventDestroy(Of(event));
+  }
+
+  absl::Status Record(Event event, Stream stream) override {
+    KVR_CUDA(EventRecord, "cuEventRecord", Of(event), Of(stream));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<double> ElapsedUs(Event start, Event stop) override {
+    float milliseconds = 0;
+    KVR_CUDA(EventSynchronize, "cuEventSynchronize", Of(stop));
+    KVR_CUDA(EventElapsedTime, "cuEventElapsedTime", &milliseconds, Of(start), Of(stop));
+    return double{milliseconds} * 1e3;
+  }
+
+  absl::StatusOr<std::unique_ptr<Module>> Load(const Binary& binary) override {
+    if (binary.target != info_.target) {
+      return Error(absl::StatusCode::kFailedPrecondition,
+                   StrCat("a binary for '", binary.target, "' does not run on ", info_.name, " (",
+                          info_.target, ")"),
+                   StrCat("compile it for ", info_.target));
+    }
+    return cuda::LoadModule(driver_, context_, info_, binary);
+  }
+
+  absl::StatusOr<int> BlocksPerSm(Function function, int threads, int64_t smem) override {
+    KVR_RETURN_IF_ERROR(CheckBytes("BlocksPerSm", smem));
+    int blocks = 0;
+    KVR_CUDA(OccupancyMaxActiveBlocks, "cuOccupancyMaxActiveBlocksPerMultiprocessor", &blocks,
+             Of(function), threads, static_cast<size_t>(smem));
+    return blocks;
+  }
+
+  absl::Status Launch(Function function, const KernelLaunch& launch,
+                      const LaunchAttributes& attributes, void* const* params,
+                      Stream stream) override {
+    const cuda::ScopedContext current(driver_, context_);
+    if (!current.ok()) return current.status();
+    const bool plain = attributes == LaunchAttributes{} && launch.cluster.volume() == 1;
+    const cuda::Result result =
+        plain ? LaunchPlain(function, launch, params, stream)
+              : LaunchWithAttributes(function, launch, attributes, params, stream);
+    if (result == cuda::kSuccess) return absl::OkStatus();
+    const std::string detail =
+        StrCat("grid ", Text(launch.grid), ", block ", Text(launch.block), ", cluster ",
+               Text(launch.cluster), ", ", launch.smem, " bytes of dynamic shared memory");
+    return cuda::ErrorFrom(driver_, result, plain ? "cuLaunchKernel" : "cuLaunchKernelEx", detail);
+  }
+
+ private:
+  cuda::Result LaunchPlain(Function function, const KernelLaunch& launch, void* const* params,
+                           Stream stream) {
+    const Dim3& grid = launch.grid;
+    const Dim3& block = launch.block;
+    return driver_.LaunchKernel(Of(function), grid.x, grid.y, grid.z, block.x, block.y, block.z,
+                                static_cast<unsigned>(launch.smem), Of(stream),
+                                const_cast<void**>(params), nullptr);
+  }
+
+  cuda::Result LaunchWithAttributes(Function function, const KernelLaunch& launch,
+                                    const LaunchAttributes& attributes, void* const* params,
+                                    Stream stream) {
+    std::array<cuda::LaunchAttribute, 3> list;
+    unsigned count = 0;
+    if (launch.cluster.volume() != 1) {
+      cuda::LaunchAttribute& attribute = list[count++];
+      attribute.id = cuda::kLaunchCluster;
+      attribute.value.cluster = {launch.cluster.x, launch.cluster.y, launch.cluster.z};
+    }
+    if (attributes.cooperative) {
+      cuda::LaunchAttribute& attribute = list[count++];
+      attribute.id = cuda::kLaunchCooperative;
+      attribute.value.cooperative = 1;
+    }
+    if (attributes.programmatic) {
+      cuda::LaunchAttribute& attribute = list[count++];
+      attribute.id = cuda::kLaunchProgrammatic;
+      attribute.value.programmatic = 1;
+    }
+    const cuda::LaunchConfig config = {.grid_x = launch.grid.x,
+                                       .grid_y = launch.grid.y,
+                                       .grid_z = launch.grid.z,
+                                       .block_x = launch.block.x,
+                                       .block_y = launch.block.y,
+                                       .block_z = launch.block.z,
+                                       .smem_bytes = static_cast<unsigned>(launch.smem),
+                                       .stream = Of(stream),
+                                       .attributes = list.data(),
+                                       .attribute_count = count};
+    return driver_.LaunchKernelEx(&config, Of(function), const_cast<void**>(params), nullptr);
+  }
+
+  const cuda::Driver& driver_;
+  const cuda::DeviceHandle device_;
+  const cuda::Context context_;
+  const bool primary_;
+  const DeviceInfo info_;
+};
+
+}  // namespace
+
+absl::StatusOr<int> CudaDeviceCount() {
+  KVR_ASSIGN_OR_RETURN(const cuda::Driver* driver, cuda::GetDriver());
+  int count = 0;
+  const cuda::Result result = driver->DeviceGetCount(&count);
+  if (result != cuda::kSuccess) return cuda::ErrorFrom(*driver, result, "cuDeviceGetCount");
+  if (count > 0) return count;
+  return Error(absl::StatusCode::kUnavailable, "the CUDA driver finds no GPU",
+               "check `nvidia-smi` and CUDA_VISIBLE_DEVICES, or use --device host");
+}
+
+absl::StatusOr<std::unique_ptr<Device>> OpenCuda(int ordinal) {
+  KVR_ASSIGN_OR_RETURN(const int count, CudaDeviceCount());
+  if (ordinal < 0 || ordinal >= count) {
+    return Error(absl::StatusCode::kNotFound, StrCat("there is no GPU cuda:", ordinal),
+                 StrCat("give a number from 0 to ", count - 1));
+  }
+  KVR_ASSIGN_OR_RETURN(const cuda::Driver* driver, cuda::GetDriver());
+  cuda::DeviceHandle device = 0;
+  if (const cuda::Result result = driver->DeviceGet(&device, ordinal); result != cuda::kSuccess) {
+    return cuda::ErrorFrom(*driver, result, "cuDeviceGet", StrCat(ordinal));
+  }
+  KVR_ASSIGN_OR_RETURN(DeviceInfo info, cuda::ReadDeviceInfo(*driver, device));
+  cuda::Context context = nullptr;
+  if (const cuda::Result result = driver->PrimaryCtxRetain(&context, device);
+      result != cuda::kSuccess) {
+    return cuda::ErrorFrom(*driver, result, "cuDevicePrimaryCtxRetain", info.name);
+  }
+  return std::make_unique<CudaDevice>(*driver, device, context, /*primary=*/true, std::move(info));
+}
+
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaContext(void* context) {
+  KVR_ASSIGN_OR_RETURN(const cuda::Driver* driver, cuda::GetDriver());
+  if (context == nullptr) {
+    return Error(absl::StatusCode::kInvalidArgument, "OpenCudaContext: the context is null",
+                 "pass a CUcontext, or use OpenCuda(ordinal)");
+  }
+  const auto handle = static_cast<cuda::Context>(context);
+  const cuda::ScopedContext current(*driver, handle);
+  KVR_RETURN_IF_ERROR(current.status());
+  cuda::DeviceHandle device = 0;
+  if (const cuda::Result result = driver->CtxGetDevice(&device); result != cuda::kSuccess) {
+    return cuda::ErrorFrom(*driver, result, "cuCtxGetDevice");
+  }
+  KVR_ASSIGN_OR_RETURN(DeviceInfo info, cuda::ReadDeviceInfo(*driver, device));
+  return std::make_unique<CudaDevice>(*driver, device, handle, /*primary=*/false, std::move(info));
+}
+
+}  // namespace kvr

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "devices/cuda/module.h"
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "core/status.h"
+#include "core/strings.h"
+#include "devices/cuda/context.h"
+
+namespace kvr::cuda {
+namespace {
+
+class CudaModule : public Module {
+ public:
+  CudaModule(const Driver& driver, Context context, const DeviceInfo& info, ModuleHandle handle)
+      : driver_(driver), context_(context), info_(info), handle_(handle) {}
+
+  ~CudaModule() override {
+    const ScopedContext current(driver_, context_);
+    if (current.ok()) driver_.ModuleUnload(handle_);
+  }
+
+  absl::StatusOr<Function> Get(std::string_view symbol, int64_t dynamic_smem) override {
+    const ScopedContext current(driver_, context_);
+    KVR_RETURN_IF_ERROR(current.status());
+    const std::string name(symbol);
+    FunctionHandle function = nullptr;
+    if (const Result result = driver_.ModuleGetFunction(&function, handle_, name.c_str());
+        result != kSuccess) {
+      return ErrorFrom(driver_, result, "cuModuleGetFunction", name);
+    }
+    KVR_RETURN_IF_ERROR(LoadNow(function, name));
+    if (info_.max_cluster_size > kPortableCluster) {
+      KVR_RETURN_IF_ERROR(Set(function, kFuncNonPortableClusterSizeAllowed, 1, name));
+    }
+    KVR_RETURN_IF_ERROR(RaiseSharedMemory(function, dynamic_smem, name));
+    return Function{function};
+  }
+
+ private:
+  static constexpr int kPortableCluster = 8;
+
+  // With lazy loading, the driver's default, a function is loaded when it is first used, and that
+  // may be a launch inside a capture, where loading is illegal. Before 12.4, which has a call for
+  // it, asking for an attribute loads it.
+  absl::Status LoadNow(FunctionHandle function, const std::string& name) {
+    if (driver_.FuncLoad == nullptr) return Get(function, kFuncSharedSizeBytes, name).status();
+    const Result result = driver_.FuncLoad(function);
+    return result == kSuccess ? absl::OkStatus() : ErrorFrom(driver_, result, "cuFuncLoad", name);
+  }
+
+  absl::StatusOr<int> Get(FunctionHandle function, int attribute, const std::string& name) {
+    int value = 0;
+    const Result result = driver_.FuncGetAttribute(&value, attribute, function);
+    if (result != kSuccess) return ErrorFrom(driver_, result, "cuFuncGetAttribute", name);
+    return value;
+  }
+
+  absl::Status Set(FunctionHandle function, int attribute, int value, const std::string& name) {
+    const Result result = driver_.FuncSetAttribute(function, attribute, value);
+    if (result == kSuccess) return absl::OkStatus();
+    return ErrorFrom(driver_, result, "cuFuncSetAttribute", name);
+  }
+
+  // The limit is the function's and there is one per module: it is raised, never lowered, so that
+  // two configs of one binary may ask for different sizes in any order.
+  absl::Status RaiseSharedMemory(FunctionHandle function, int64_t bytes, const std::string& name) {
+    KVR_ASSIGN_OR_RETURN(const int fixed, Get(function, kFuncSharedSizeBytes, name));
+    if (bytes < 0 || bytes > info_.smem_per_block - fixed) {
+      return Error(
+          absl::StatusCode::kFailedPrecondition,
+          StrCat("kernel '", name, "' wants ", bytes, " bytes of dynamic shared memory beside ",
+                 fixed, " static ones"),
+          StrCat("a block of ", info_.name, " has ", info_.smem_per_block, " bytes in all"));
+    }
+    const std::lock_guard lock(mutex_);
+    KVR_ASSIGN_OR_RETURN(const int limit, Get(function, kFuncMaxDynamicSharedSizeBytes, name));
+    if (bytes <= limit) return absl::OkStatus();
+    return Set(function, kFuncMaxDynamicSharedSizeBytes, static_cast<int>(bytes), name);
+  }
+
+  const Driver& driver_;
+  const Context context_;
+  const DeviceInfo& info_;
+  const ModuleHandle handle_;
+  std::mutex mutex_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Module>> LoadModule(const Driver& driver, Context context,
+                                                   const DeviceInfo& info, const Binary& binary) {
+  if (binary.bytes.empty()) {
+    return Error(absl::StatusCode::kInvalidArgument, "a binary without any bytes",
+                 "compile it again");
+  }
+  const ScopedContext current(driver, context);
+  KVR_RETURN_IF_ERROR(current.status());
+  // The log is written only when the driver compiles PTX or refuses an image.
+  std::array<char, 2048> log{};
+  std::array<int, 2> options = {kJitErrorLogBuffer, kJitErrorLogBufferSizeBytes};
+  std::array<void*, 2> values = {log.data(), reinterpret_cast<void*>(uintptr_t{log.size() - 1})};
+  ModuleHandle handle = nullptr;
+  const Result result = driver.ModuleLoadDataEx(&handle, binary.bytes.c_str(), options.size(),
+                                                options.data(), values.data());
+  if (result != kSuccess) {
+    const absl::Status status = ErrorFrom(driver, result, "cuModuleLoadDataEx", binary.target);
+    if (log[0] == '\0') return status;
+    return Error(status.code(), StrCat(What(status), ": ", log.data()), Fix(status));
+  }
+  return std::make_unique<CudaModule>(driver, context, info, handle);
+}
+
+}  // namespace kvr::cuda
