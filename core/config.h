@@ -45,6 +45,7 @@ absl::StatusOr<Config> ParseConfig(std::string_view text, absl::Span<const Tunab
 absl::Status CheckConfig(const Config& config, absl::Span<const Tunable> tunables);
 
 std::string ConfigText(const Config& config);  // sorted by name
+// The part that enters the source and the cache key: compile and quality tunables.
 Config CompileScope(const Config& config, absl::Span<const Tunable> tunables);
 
 // Every assignment of the searched tunables (compile and launch), quality ones at their value in

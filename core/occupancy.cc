@@ -8,7 +8,8 @@ namespace {
 
 constexpr int kWarpSize = 32;
 constexpr int kRegisterUnit = 256;  // registers are given to a warp in these units
-constexpr int kWarpUnit = 4;        // one per sub-partition of the multiprocessor
+constexpr int kMaxRegistersPerThread = 255;
+constexpr int kWarpUnit = 4;  // one per sub-partition of the multiprocessor
 constexpr int64_t kSmemUnit = 128;
 
 int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
@@ -16,7 +17,10 @@ int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit 
 int64_t BlocksByRegisters(const DeviceInfo& device, int warps, int registers) {
   if (registers <= 0) return device.max_blocks_per_sm;
   const int64_t per_warp = RoundUp(int64_t{registers} * kWarpSize, kRegisterUnit);
-  if (per_warp * RoundUp(warps, kWarpUnit) > device.regs_per_block) return 0;
+  if (registers > kMaxRegistersPerThread ||
+      per_warp * RoundUp(warps, kWarpUnit) > device.regs_per_block) {
+    return 0;
+  }
   const int64_t warps_resident = device.regs_per_sm / per_warp / kWarpUnit * kWarpUnit;
   return warps_resident / warps;
 }
