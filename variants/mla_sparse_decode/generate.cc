@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "variants/common/parallel.h"
+#include "variants/common/random.h"
+#include "variants/mla_sparse_decode/op.h"
+
+namespace kvr::mla_sparse_decode {
+namespace {
+
+constexpr int32_t kPadding = -1;
+constexpr uint32_t kScatteredOneIn = 16;  // slots that are padding where padding is scattered
+constexpr uint32_t kTailAtMost = 8;       // a tail is at most topk / 8 slots, and at least one
+
+// A token's slots: prefixes of random permutations of the cache, as many as topk needs.
+void DrawSlots(const RandomStream& random, int32_t cache_slots, absl::Span<int32_t> slots) {
+  std::vector<int32_t> permutation(cache_slots);
+  std::iota(permutation.begin(), permutation.end(), 0);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const int32_t at = static_cast<int32_t>(i % cache_slots);
+    const uint32_t other = at + random.Below(i, cache_slots - at);
+    std::swap(permutation[at], permutation[other]);
+    slots[i] = permutation[at];
+  }
+}
+
+void ScatterPadding(const RandomStream& random, absl::Span<int32_t> slots) {
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (random.Below(i, kScatteredOneIn) == 0) slots[i] = kPadding;
+  }
+}
+
+void PadTail(const RandomStream& random, absl::Span<int32_t> slots) {
+  if (slots.size() == 1) return;  // scattered padding empties such a list often enough
+  const uint32_t most = std::max<uint32_t>(1, slots.size() / kTailAtMost);
+  const uint32_t tail = 1 + random.Below(0, most);
+  std::fill(slots.end() - tail, slots.end(), kPadding);
+}
+
+absl::Span<uint16_t> Bf16(const TensorView& tensor) {
+  return absl::MakeSpan(static_cast<uint16_t*>(tensor.data), tensor.elements());
+}
+
+}  // namespace
+
+absl::Status Generate(const AxisVector& axes, uint64_t seed, absl::Span<const TensorView> inputs) {
+  for (int input : {kQNope, kQPe, kCkvCache, kKpeCache}) {
+    FillNormalBf16(RandomStream(seed, input), Bf16(inputs[input]));
+  }
+  *static_cast<float*>(inputs[kSmScale].data) = static_cast<float>(kDefaultSmScale);
+
+  const int64_t num_tokens = axes[kNumTokens], topk = axes[kTopk];
+  const int32_t cache_slots = static_cast<int32_t>(axes[kNumPages] * axes[kPageSize]);
+  const int64_t all_padding = num_tokens > 2 ? static_cast<int64_t>(seed % num_tokens) : -1;
+  int32_t* const indices = static_cast<int32_t*>(inputs[kSparseIndices].data);
+  ParallelFor(num_tokens, HardwareThreads(), [&](int64_t token) {
+    // Streams of their own per token; those below 8 are the tensors'.
+    const RandomStream draw(seed, 8 + 3 * token), scatter(seed, 9 + 3 * token),
+        tail(seed, 10 + 3 * token);
+    const absl::Span<int32_t> slots(indices + token * topk, topk);
+    if (token == all_padding) {
+      std::fill(slots.begin(), slots.end(), kPadding);
+      return;
+    }
+    DrawSlots(draw, cache_slots, slots);
+    const uint64_t turn = (token + seed) % 4;
+    if (turn % 2 == 1) ScatterPadding(scatter, slots);
+    if (turn / 2 == 1) PadTail(tail, slots);
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace kvr::mla_sparse_decode

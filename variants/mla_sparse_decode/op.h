@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// mla_sparse_decode: MLA decode over a sparse top-k of a paged latent cache, after weight
+// absorption (FlashInfer-Bench's dsa_sparse_attention). For a token's head, over the slots that
+// sparse_indices names (slot = page * page_size + offset; negative: padding):
+//
+//   s = sm_scale * (q_nope . ckv + q_pe . kpe)     output = sum softmax(s) * ckv
+//   lse = log2(sum e^s)                            no slot kept: output 0, lse -infinity
+//
+// Threading: immutable; pure functions.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/op.h"
+
+namespace kvr::mla_sparse_decode {
+
+// Positions in OpSpec::axes, inputs and outputs.
+enum Axis { kNumTokens, kNumHeads, kCkvDim, kKpeDim, kPageSize, kNumPages, kTopk };
+enum Input { kQNope, kQPe, kCkvCache, kKpeCache, kSparseIndices, kSmScale };
+enum OutputTensor { kOutput, kLse };
+
+inline constexpr double kDefaultSmScale = 0.07216878364870323;  // 192^-1/2: head dims 128 + 64
+
+// q and the caches are N(0, 1) rounded to bf16, sm_scale its default. A token's slots are distinct
+// as far as the cache has enough. Padding: none, scattered, a tail, both, token by token in turn;
+// with more than two tokens one of them is all padding.
+absl::Status Generate(const AxisVector& axes, uint64_t seed, absl::Span<const TensorView> inputs);
+
+// Errors: a slot beyond the cache.
+absl::StatusOr<std::vector<ReferenceOutput>> Reference(const AxisVector& axes,
+                                                       absl::Span<const TensorView> inputs,
+                                                       int threads);
+
+}  // namespace kvr::mla_sparse_decode
