@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tuner/pick.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace kvr {
+namespace {
+
+std::vector<double> Finite(std::vector<double> samples) {
+  samples.erase(std::remove_if(samples.begin(), samples.end(),
+                               [](double sample) { return !std::isfinite(sample); }),
+                samples.end());
+  std::sort(samples.begin(), samples.end());
+  return samples;
+}
+
+// Linear interpolation between order statistics of a sorted, non-empty list.
+double Quantile(const std::vector<double>& sorted, double q) {
+  const double position = q * static_cast<double>(sorted.size() - 1);
+  const auto low = static_cast<size_t>(position);
+  const size_t high = std::min(low + 1, sorted.size() - 1);
+  return sorted[low] + (position - static_cast<double>(low)) * (sorted[high] - sorted[low]);
+}
+
+}  // namespace
+
+double Median(std::vector<double> samples) {
+  samples = Finite(std::move(samples));
+  return samples.empty() ? std::numeric_limits<double>::quiet_NaN() : Quantile(samples, 0.5);
+}
+
+double RelativeSpread(std::vector<double> samples) {
+  samples = Finite(std::move(samples));
+  if (samples.size() < 2) return std::numeric_limits<double>::quiet_NaN();
+  return (Quantile(samples, 0.75) - Quantile(samples, 0.25)) / 2 / Quantile(samples, 0.5);
+}
+
+std::vector<double> Column(const SampleTable& table, int position) {
+  std::vector<double> column;
+  column.reserve(table.size());
+  for (const std::vector<double>& round : table) column.push_back(round[position]);
+  return column;
+}
+
+std::vector<int> Screen(absl::Span<const double> medians, int incumbent,
+                        const PickOptions& options) {
+  std::vector<int> order;
+  for (size_t i = 0; i < medians.size(); ++i) {
+    if (std::isfinite(medians[i])) order.push_back(static_cast<int>(i));
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return medians[a] < medians[b]; });
+  std::vector<int> kept;
+  for (int i : order) {
+    const bool fast = medians[i] <= options.screen_factor * medians[order.front()];
+    if (fast && static_cast<int>(kept.size()) < options.survivors) kept.push_back(i);
+  }
+  if (incumbent >= 0 && std::isfinite(medians[incumbent]) &&
+      std::find(kept.begin(), kept.end(), incumbent) == kept.end()) {
+    kept.push_back(incumbent);
+  }
+  return kept;
+}
+
+Picked PickWinner(absl::Span<const double> medians, int incumbent, double minimum_gain) {
+  Picked picked;
+  for (size_t i = 0; i < medians.size(); ++i) {
+    if (!std::isfinite(medians[i])) continue;
+    if (picked.winner < 0 || medians[i] < medians[picked.winner]) {
+      picked.winner = static_cast<int>(i);
+    }
+  }
+  if (picked.winner < 0 || incumbent < 0 || !std::isfinite(medians[incumbent])) return picked;
+  picked.gain = 1 - medians[picked.winner] / medians[incumbent];
+  if (picked.winner == incumbent || picked.gain < minimum_gain) {
+    picked.winner = incumbent;
+    picked.incumbent_kept = true;
+  }
+  return picked;
+}
+
+std::vector<double> CombineShapes(const std::vector<std::vector<double>>& times) {
+  if (times.empty()) return {};
+  if (times.size() == 1) return times.front();
+  std::vector<double> logs(times.front().size(), 0);
+  for (const std::vector<double>& shape : times) {
+    for (size_t i = 0; i < logs.size(); ++i) logs[i] += std::log(shape[i]);
+  }
+  for (double& value : logs) value = std::exp(value / static_cast<double>(times.size()));
+  return logs;
+}
+
+}  // namespace kvr

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a long command is doing, for whoever watches: the CLI draws a bar, an application logs.
+//
+// Threading: calls come from any thread but never two at once; they should return quickly.
+#pragma once
+
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace kvr {
+
+enum class Phase : uint8_t { kCompile, kVerify, kMeasure };
+std::string_view PhaseName(Phase phase);  // "compile", "verify", "measure"
+
+struct ProgressUpdate {
+  Phase phase = Phase::kCompile;
+  int done = 0, total = 0;
+  std::string current;      // what is being worked on: "baseline {BLOCK_H=16,...}"
+  double eta_seconds = -1;  // until this phase ends; negative: not known yet
+};
+
+class Progress {
+ public:
+  virtual ~Progress() = default;
+  virtual void Update(const ProgressUpdate& update) = 0;
+  virtual void Note(std::string_view line) = 0;  // something worth keeping: a failure, a winner
+};
+
+// Counts one phase's steps, estimates the time left from those done, and tells `progress` (may be
+// null). Threading: thread-safe.
+class PhaseProgress {
+ public:
+  PhaseProgress(Progress* progress, Phase phase, int total);
+  void Begin(std::string_view current);      // a step begins
+  void Done(std::string_view current = "");  // a step is done
+  void Note(std::string_view line);
+
+ private:
+  void Tell();
+  Progress* const progress_;
+  std::mutex mutex_;
+  ProgressUpdate update_;
+  const absl::Time start_ = absl::Now();
+};
+
+}  // namespace kvr

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The three long commands: compile, verify, tune. Compiling happens in this process, on several
+// threads; kernels run in kvr-worker, never here. Applications use api/tune.h, which brings the
+// parts of a Workbench together.
+//
+//   tune: space → static feasibility → compile → resources → verify → interleaved measuring →
+//         winner against the incumbent → selection file
+//
+// Threading: a call belongs to one thread, which must live until it returns
+// (tuner/worker/client.h); several may run at once. Cancelling: when *cancel becomes true, what is
+// finished is reported (and finished keys are published), with `cancelled` set. Errors: a wrong
+// request, no worker, no compiler, insufficient memory. What happens to a single config is in the
+// report.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/axes.h"
+#include "core/config.h"
+#include "core/device_info.h"
+#include "jit/jit.h"
+#include "registry/catalog.h"
+#include "tuner/compare.h"
+#include "tuner/pick.h"
+#include "tuner/progress.h"
+#include "tuner/space.h"
+#include "tuner/worker/client.h"
+
+namespace kvr {
+
+struct Workbench {
+  const Catalog& catalog;
+  Jit& jit;
+  WorkerOptions worker;  // verify and tune; its `cancel` is set from ours
+  Progress* progress = nullptr;
+  const std::atomic<bool>* cancel = nullptr;
+  int compile_threads = 0;  // 0: all cores
+};
+
+// What to work on.
+struct WorkRequest {
+  std::string op;
+  std::vector<std::string> variants;  // by name; empty: all of the op
+  std::vector<Axes> shapes;       // axes left out take the op's defaults; empty: one, all defaults
+  std::vector<std::string> pins;  // "NAME=VALUE"; the environment's KVR_<OP>_<NAME> come below
+  Coverage coverage = Coverage::kDefault;
+};
+
+struct Skipped {
+  std::string variant;
+  std::string reason;
+};
+
+struct CompileTarget {
+  std::string target;  // "sm_90a", "host"
+  DeviceInfo device;   // a device of that target, for plans; an empty name: none is known
+};
+struct CompileRequest : WorkRequest {
+  std::vector<CompileTarget> targets;
+};
+struct CompileResult {
+  std::string variant;
+  Config config;
+  std::string target;
+  TrialStatus status = TrialStatus::kPassed;  // or kCompileError
+  std::string reason;
+  int registers = 0;          // the most of any kernel, per thread
+  int64_t smem_static = 0;    // the most of any kernel
+  int64_t smem_dynamic = -1;  // the most of any launch at the first shape; -1: not known
+  int64_t spill_bytes = 0;    // of all kernels
+  int64_t binary_bytes = 0;
+  bool cache_hit = false;
+  double ms = 0;
+};
+struct CompileReport {
+  std::vector<CompileResult> binaries;
+  std::vector<Skipped> skipped;
+  bool cancelled = false;
+};
+// A config that does not fit at the first shape is compiled all the same: a binary serves all
+// shapes.
+absl::StatusOr<CompileReport> CompileVariants(const Workbench& bench,
+                                              const CompileRequest& request);
+
+struct VerifyRequest : WorkRequest {
+  int rounds = 2;     // input sets per shape
+  uint64_t seed = 0;  // of the first set; 0: drawn anew
+};
+struct VerifyResult {
+  std::string variant;
+  Config config;
+  Axes axes;
+  std::string device;
+  TrialStatus status = TrialStatus::kPassed;
+  std::string reason;  // empty when passed
+  double max_abs = 0, max_rel = 0;
+};
+struct VerifyReport {
+  DeviceInfo device;
+  uint64_t seed = 0;
+  std::vector<VerifyResult> results;
+  std::vector<Skipped> skipped;  // variants that this device cannot run, configs that do not fit
+  int respawns = 0;              // workers that were brought down
+  bool cancelled = false;
+};
+absl::StatusOr<VerifyReport> VerifyVariants(const Workbench& bench, const VerifyRequest& request);
+
+struct TuneRequest : WorkRequest {
+  TuneRequest() { coverage = Coverage::kAll; }
+  std::string selection_file;  // incumbents are read from it, winners published to it; empty: none
+  bool publish = true;
+  std::string key_policy;  // empty: the selection file's, else the op's
+  PickOptions pick;
+  int input_sets = 2;
+  double epoch_us = -1;  // negative: 100 on cuda, one launch elsewhere
+  uint64_t seed = 0;     // 0: drawn anew
+};
+struct Trial {  // one config at one shape
+  std::string variant;
+  Config config;
+  Axes axes;
+  TrialStatus status = TrialStatus::kPassed;
+  std::string reason;
+  double max_abs = 0, max_rel = 0;
+  double screen_us = -1;  // median of the screening rounds; -1: not measured
+  double median_us = -1;  // of the final rounds; -1: did not survive the screen
+  double spread = -1;     // relative, of the final rounds
+};
+struct TunedKey {
+  Axes key;
+  std::vector<Axes> shapes;  // measured for it: the buckets' representatives
+  std::string variant;       // what is selected now; empty: nothing passed
+  Config config;
+  double median_us = 0;  // the geometric mean over `shapes`
+  int tried = 0;         // configs measured
+  bool incumbent_kept = false;
+  std::string incumbent_variant;  // empty: none could be measured
+  Config incumbent_config;
+  double incumbent_us = 0;
+  double gain = 0;  // of the fastest over the incumbent
+  bool published = false;
+  std::string note;  // why it is not published, or why nothing is selected
+};
+struct TuneReport {
+  DeviceInfo device;
+  uint64_t seed = 0;
+  std::vector<TunedKey> selections;
+  struct PrunedConfig {
+    std::string variant;
+    Config config;
+    std::string reason;
+    Axes axes;
+  };
+  std::vector<PrunedConfig> pruned;
+  std::vector<Trial> trials;
+  std::vector<Skipped> skipped;
+  SessionInfo session;  // of the last measuring session
+  std::string digest;   // of the generation published; empty: none was
+  int respawns = 0;
+  bool cancelled = false;
+};
+absl::StatusOr<TuneReport> TuneOp(const Workbench& bench, const TuneRequest& request);
+
+}  // namespace kvr

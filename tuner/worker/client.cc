@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tuner/worker/client.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "core/status.h"
+
+namespace kvr {
+namespace {
+
+// The last few lines, on one.
+std::string LastWords(const std::string& stderr_text) {
+  const std::vector<std::string> lines = absl::StrSplit(stderr_text, '\n', absl::SkipWhitespace());
+  std::string words;
+  for (size_t i = lines.size() > 3 ? lines.size() - 3 : 0; i < lines.size(); ++i) {
+    absl::StrAppend(&words, words.empty() ? "" : " | ", lines[i].substr(0, 200));
+  }
+  return words;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FindWorker() {
+  if (const char* set = std::getenv("KVR_WORKER"); set != nullptr && *set != '\0') {
+    if (access(set, X_OK) == 0) return std::string(set);
+    return Error(absl::StatusCode::kNotFound,
+                 absl::StrCat("KVR_WORKER names ", set, ", which cannot be run"),
+                 "point it at the kvr-worker executable, or unset it");
+  }
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::filesystem::path here = self.parent_path();
+  for (const auto& candidate : {here / "kvr-worker", here / "../bin/kvr-worker"}) {
+    if (!error && access(candidate.c_str(), X_OK) == 0) return candidate.string();
+  }
+  return Error(absl::StatusCode::kNotFound,
+               absl::StrCat("no kvr-worker beside ", self.string(), " or in ../bin"),
+               "install kvr-worker there, or name it in KVR_WORKER");
+}
+
+absl::StatusOr<std::unique_ptr<WorkerClient>> WorkerClient::Start(WorkerOptions options) {
+  std::unique_ptr<WorkerClient> client(new WorkerClient(std::move(options)));
+  client->executable_ = client->options_.executable;
+  if (client->executable_.empty()) {
+    KVR_ASSIGN_OR_RETURN(client->executable_, FindWorker());
+  }
+  KVR_RETURN_IF_ERROR(client->Spawn());
+  return client;
+}
+
+WorkerClient::~WorkerClient() = default;
+
+absl::Status WorkerClient::Spawn() {
+  std::vector<std::string> arguments = {"--device", options_.device, "--parent",
+                                        absl::StrCat(getpid())};
+  if (options_.memory_bytes > 0) {
+    arguments.insert(arguments.end(), {"--memory", absl::StrCat(options_.memory_bytes)});
+  }
+  for (const std::string& root : options_.plugin_roots) {
+    arguments.insert(arguments.end(), {"--plugins", root});
+  }
+  KVR_ASSIGN_OR_RETURN(process_, ChildProcess::Spawn(executable_, arguments));
+  ++respawns_;
+  calls_of_process_ = 0;
+  std::string line;
+  const absl::Time deadline = absl::Now() + absl::Seconds(options_.prepare_timeout_s);
+  const ChildProcess::Read read = process_->ReadLine(&line, deadline, options_.cancel);
+  if (read == ChildProcess::Read::kCancelled) return absl::CancelledError("cancelled");
+  if (read != ChildProcess::Read::kLine) {
+    const std::string how =
+        read == ChildProcess::Read::kTimeout ? "did not start in time" : process_->End();
+    const std::string words = LastWords(process_->StderrTail());
+    process_.reset();
+    return Error(absl::StatusCode::kUnavailable,
+                 absl::StrCat("kvr-worker ", how, words.empty() ? "" : ": ", words),
+                 "run `kvr doctor` to see what this machine lacks");
+  }
+  absl::StatusOr<Message> hello = DecodeMessage(line);
+  if (hello.ok() && hello->error.ok() && hello->protocol != kProtocol) {
+    hello = Error(
+        absl::StatusCode::kFailedPrecondition,
+        absl::StrCat(executable_, " speaks protocol ", hello->protocol, ", this is ", kProtocol),
+        "use kvr and kvr-worker of one build");
+  }
+  const absl::Status status = hello.ok() ? hello->error : hello.status();
+  if (!status.ok()) {
+    process_.reset();
+    return WithContext("kvr-worker", status);
+  }
+  device_ = hello->device;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<WorkerClient::Answer> WorkerClient::Death(const std::string& how, TrialStatus status,
+                                                         const Message& last) {
+  const std::string words = LastWords(process_->StderrTail());
+  process_.reset();
+  std::string reason = absl::StrCat("worker ", how, words.empty() ? "" : "; it said: ", words);
+  Answer answer;
+  answer.died = true;
+  answer.timed_out = status == TrialStatus::kTimeout;
+  if (last.stage == Stage::kLaunch) answer.reply.fault_subject = last.subject;
+  Verdict& verdict = answer.reply.verdicts.emplace_back();
+  verdict.subject = last.subject;
+  verdict.status = status;
+  verdict.reason = std::move(reason);
+  return answer;
+}
+
+absl::StatusOr<WorkerClient::Answer> WorkerClient::Call(Request request) {
+  if (process_ == nullptr) KVR_RETURN_IF_ERROR(Spawn());
+  request.id = next_id_++;
+  ++calls_of_process_;
+  Message last;  // the stage it is in
+  last.stage = Stage::kPrepare;
+  if (!process_->Send(EncodeRequest(request))) {
+    return Death(process_->End(), TrialStatus::kRuntimeError, last);
+  }
+  for (;;) {
+    const double patience =
+        last.stage == Stage::kLaunch ? options_.launch_timeout_s : options_.prepare_timeout_s;
+    std::string line;
+    switch (process_->ReadLine(&line, absl::Now() + absl::Seconds(patience), options_.cancel)) {
+      case ChildProcess::Read::kLine:
+        break;
+      case ChildProcess::Read::kCancelled:
+        process_.reset();
+        return absl::CancelledError("cancelled");
+      case ChildProcess::Read::kTimeout:
+        process_->End();
+        return Death(absl::StrCat("killed after ", patience, " s without an end of ",
+                                  last.stage == Stage::kLaunch ? "its kernels" : "preparing"),
+                     TrialStatus::kTimeout, last);
+      case ChildProcess::Read::kGone:
+        return Death(process_->End(), TrialStatus::kRuntimeError, last);
+    }
+    absl::StatusOr<Message> message = DecodeMessage(line);
+    if (!message.ok() || message->kind == Message::Kind::kHello || message->id != request.id) {
+      process_->End();
+      return Death("killed: it spoke out of turn", TrialStatus::kRuntimeError, last);
+    }
+    if (message->kind == Message::Kind::kStage) {
+      last = *std::move(message);
+      continue;
+    }
+    if (message->unusable) process_.reset();
+    KVR_RETURN_IF_ERROR(message->error);
+    Answer answer;
+    answer.reply = *std::move(message);
+    return answer;
+  }
+}
+
+absl::StatusOr<Verdict> WorkerClient::Verify(const WorkShape& shape, const WorkItem& item) {
+  Request request;
+  request.job = Job::kVerify;
+  request.op = shape.op;
+  request.axes = shape.axes;
+  request.seeds = shape.seeds;
+  request.items = {item};
+  for (;;) {
+    const bool fresh = process_ == nullptr || calls_of_process_ == 0;
+    KVR_ASSIGN_OR_RETURN(const Answer answer, Call(request));
+    if (answer.died && !answer.timed_out && !fresh) continue;
+    const Verdict& verdict = answer.reply.verdicts.at(0);
+    if (answer.died && answer.reply.fault_subject < 0) {
+      return Error(absl::StatusCode::kUnavailable,
+                   absl::StrCat(verdict.reason, ", while preparing"),
+                   "choose smaller axes if host memory is short, else report this");
+    }
+    return verdict;
+  }
+}
+
+absl::StatusOr<std::unique_ptr<WorkerSampler>> WorkerSampler::Open(WorkerClient& client,
+                                                                   WorkShape shape,
+                                                                   std::vector<WorkItem> items,
+                                                                   double epoch_us) {
+  std::unique_ptr<WorkerSampler> sampler(new WorkerSampler(client));
+  sampler->shape_ = std::move(shape);
+  sampler->items_ = std::move(items);
+  sampler->verdicts_.resize(sampler->items_.size());
+  sampler->epoch_us_ = epoch_us;
+  KVR_RETURN_IF_ERROR(sampler->Reopen());
+  return sampler;
+}
+
+std::vector<int> WorkerSampler::Alive(absl::Span<const int> subjects) const {
+  std::vector<int> alive;
+  for (int subject : subjects) {
+    if (verdicts_[subject].status == TrialStatus::kPassed) alive.push_back(subject);
+  }
+  return alive;
+}
+
+void WorkerSampler::Condemn(const Message& reply) {
+  for (const Verdict& verdict : reply.verdicts) {
+    if (verdict.subject >= 0 && verdict.subject < subjects()) verdicts_[verdict.subject] = verdict;
+  }
+}
+
+absl::Status WorkerSampler::Reopen() {
+  std::vector<int> all(items_.size());
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
+  for (open_ = false; !open_;) {
+    Request request;
+    request.job = Job::kOpen;
+    request.op = shape_.op;
+    request.axes = shape_.axes;
+    request.seeds = shape_.seeds;
+    request.items = items_;
+    request.subjects = Alive(all);
+    request.epoch_us = epoch_us_;
+    KVR_ASSIGN_OR_RETURN(const WorkerClient::Answer answer, client_.Call(std::move(request)));
+    Condemn(answer.reply);
+    if (!answer.died) {
+      info_ = answer.reply.session;
+      open_ = true;
+    } else if (answer.reply.fault_subject < 0) {
+      return Error(absl::StatusCode::kUnavailable,
+                   absl::StrCat(answer.reply.verdicts.at(0).reason, ", while preparing"),
+                   "choose smaller axes if host memory is short, else report this");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SampleTable> WorkerSampler::Sample(absl::Span<const int> subjects, int rounds) {
+  for (;;) {
+    if (!open_) KVR_RETURN_IF_ERROR(Reopen());
+    Request request;
+    request.job = Job::kSample;
+    request.subjects = Alive(subjects);
+    request.rounds = rounds;
+    const std::vector<int> alive = request.subjects;
+    if (alive.empty()) {
+      return SampleTable(
+          rounds, std::vector<double>(subjects.size(), std::numeric_limits<double>::quiet_NaN()));
+    }
+    KVR_ASSIGN_OR_RETURN(const WorkerClient::Answer answer, client_.Call(std::move(request)));
+    if (answer.died || answer.reply.fault_subject >= 0) {
+      open_ = false;
+      if (answer.reply.fault_subject < 0) {
+        return Error(absl::StatusCode::kUnavailable, answer.reply.verdicts.at(0).reason,
+                     "run the command again");
+      }
+      Condemn(answer.reply);
+      continue;
+    }
+    SampleTable table;
+    for (const std::vector<double>& row : answer.reply.samples) {
+      std::vector<double>& wide =
+          table.emplace_back(subjects.size(), std::numeric_limits<double>::quiet_NaN());
+      for (size_t i = 0, next = 0; i < subjects.size() && next < alive.size(); ++i) {
+        if (subjects[i] == alive[next]) wide[i] = row.at(next++);
+      }
+    }
+    return table;
+  }
+}
+
+absl::Status WorkerSampler::Check(absl::Span<const int> subjects) {
+  for (;;) {
+    if (!open_) KVR_RETURN_IF_ERROR(Reopen());
+    Request request;
+    request.job = Job::kCheck;
+    request.subjects = Alive(subjects);
+    if (request.subjects.empty()) return absl::OkStatus();
+    KVR_ASSIGN_OR_RETURN(const WorkerClient::Answer answer, client_.Call(std::move(request)));
+    Condemn(answer.reply);
+    if (!answer.died && answer.reply.fault_subject < 0) return absl::OkStatus();
+    open_ = false;
+    if (answer.reply.fault_subject < 0) {
+      return Error(absl::StatusCode::kUnavailable, answer.reply.verdicts.at(0).reason,
+                   "run the command again");
+    }
+  }
+}
+
+}  // namespace kvr

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The parent's side: one worker process, respawned whenever what it runs brings it down. An illegal
+// access, an abort, an endless kernel or a lost context ends the worker and is a verdict against
+// the item that ran; the caller's process and its own contexts see nothing of it.
+//
+// Blame: a death while kernels of an item run is that item's. If the worker had run others before,
+// which may have damaged it, the item is run once more in a fresh one, and only that counts.
+//
+// Threading: one thread at a time, and the thread that calls must live as long as the client: the
+// kernel kills a worker when the thread that spawned it ends (PR_SET_PDEATHSIG), or when the
+// client's pipe closes, whichever comes first. Errors: what is not an item's fault: the worker
+// cannot start, "insufficient memory" (kResourceExhausted), cancelled (kCancelled).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "core/axes.h"
+#include "core/binary.h"
+#include "core/device_info.h"
+#include "tuner/sampler.h"
+#include "tuner/worker/process.h"
+#include "tuner/worker/protocol.h"
+
+namespace kvr {
+
+struct WorkerOptions {
+  std::string executable;                     // empty: FindWorker()
+  std::string device = "auto";                // as the worker's --device
+  std::vector<std::string> plugin_roots;      // further bundle directories
+  int64_t memory_bytes = 0;                   // most device memory; 0: what the device gives
+  double launch_timeout_s = 30;               // for one item's kernels, load included
+  double prepare_timeout_s = 900;             // inputs, reference, transfers
+  const std::atomic<bool>* cancel = nullptr;  // set by a signal handler
+};
+
+// KVR_WORKER, else kvr-worker beside the running executable or in ../bin.
+absl::StatusOr<std::string> FindWorker();
+
+// What all jobs on one shape share.
+struct WorkShape {
+  std::string op;
+  Axes axes;                    // every axis
+  std::vector<uint64_t> seeds;  // of the input sets
+};
+
+class WorkerClient {
+ public:
+  static absl::StatusOr<std::unique_ptr<WorkerClient>> Start(WorkerOptions options);
+  ~WorkerClient();
+
+  const DeviceInfo& device() const { return device_; }
+  int respawns() const { return respawns_; }
+  pid_t pid() const { return process_ == nullptr ? -1 : process_->pid(); }
+
+  absl::StatusOr<Verdict> Verify(const WorkShape& shape, const WorkItem& item);
+
+ private:
+  friend class WorkerSampler;
+  explicit WorkerClient(WorkerOptions options) : options_(std::move(options)) {}
+  struct Answer {
+    Message reply;
+    bool died = false;  // then reply.verdicts[0] says how, reply.fault_subject whose fault it was
+    bool timed_out = false;
+  };
+  absl::Status Spawn();
+  // Sends, waits, kills and explains. A worker that died or is unusable is gone afterwards.
+  absl::StatusOr<Answer> Call(Request request);
+  absl::StatusOr<Answer> Death(const std::string& how, TrialStatus status, const Message& last);
+
+  const WorkerOptions options_;
+  std::string executable_;
+  std::unique_ptr<ChildProcess> process_;
+  DeviceInfo device_;
+  int respawns_ = -1;
+  int64_t next_id_ = 1;
+  int64_t calls_of_process_ = 0;
+};
+
+// A measuring session: interleaved samples of several items on one shape. Survives the death of a
+// subject: it is out, with its verdict, and the others are measured in a fresh worker.
+class WorkerSampler : public Sampler {
+ public:
+  // The client outlives it; one session of a client at a time.
+  static absl::StatusOr<std::unique_ptr<WorkerSampler>> Open(WorkerClient& client, WorkShape shape,
+                                                             std::vector<WorkItem> items,
+                                                             double epoch_us);
+
+  int subjects() const override { return static_cast<int>(items_.size()); }
+  absl::StatusOr<SampleTable> Sample(absl::Span<const int> subjects, int rounds) override;
+
+  // Fresh inputs and poisoned outputs under the session's own launches; verdict() has the result.
+  absl::Status Check(absl::Span<const int> subjects);
+
+  const Verdict& verdict(int subject) const { return verdicts_[subject]; }
+  const SessionInfo& info() const { return info_; }
+
+ private:
+  explicit WorkerSampler(WorkerClient& client) : client_(client) {}
+  absl::Status Reopen();
+  std::vector<int> Alive(absl::Span<const int> subjects) const;
+  void Condemn(const Message& reply);
+
+  WorkerClient& client_;
+  WorkShape shape_;
+  std::vector<WorkItem> items_;
+  std::vector<Verdict> verdicts_;
+  double epoch_us_ = 0;
+  SessionInfo info_;
+  bool open_ = false;
+};
+
+// A private temporary directory of binaries for a worker, removed with it.
+class BinaryFiles {
+ public:
+  static absl::StatusOr<std::unique_ptr<BinaryFiles>> Create();
+  ~BinaryFiles();
+  absl::StatusOr<std::string> Add(const Binary& binary);  // one file a key
+
+ private:
+  explicit BinaryFiles(std::string directory) : directory_(std::move(directory)) {}
+  const std::string directory_;
+};
+
+}  // namespace kvr

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tuner/worker/inputs.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+
+namespace kvr {
+
+absl::StatusOr<InputSetPtr> InputSets::Get(const Operation& op, const AxisVector& axes,
+                                           uint64_t seed) {
+  const OpSpec& spec = op.spec();
+  if (spec.name != op_ || axes != axes_) {
+    sets_.clear();
+    op_ = spec.name;
+    axes_ = axes;
+  }
+  for (const InputSetPtr& set : sets_) {
+    if (set->seed == seed) return set;
+  }
+  auto set = std::make_shared<InputSet>();
+  set->seed = seed;
+  set->inputs = TensorShapes(spec, axes);
+  set->inputs.resize(spec.inputs.size());
+  for (TensorView& view : set->inputs) {
+    const auto bytes = static_cast<size_t>(std::max<int64_t>(view.bytes(), 1));
+    set->storage.push_back(std::make_unique<unsigned char[]>(bytes));
+    view.data = set->storage.back().get();
+  }
+  if (absl::Status status = op.Generate(axes, seed, set->inputs); !status.ok()) {
+    return WithContext(absl::StrCat("inputs of ", spec.name), status);
+  }
+  absl::StatusOr<std::vector<ReferenceOutput>> reference =
+      op.Reference(axes, set->inputs, threads_);
+  if (!reference.ok()) {
+    return WithContext(absl::StrCat("reference of ", spec.name), reference.status());
+  }
+  set->reference = *std::move(reference);
+  sets_.push_back(set);
+  return InputSetPtr(set);
+}
+
+}  // namespace kvr

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tuner/worker/protocol.h"
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "core/names.h"
+#include "core/status.h"
+
+namespace kvr {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kJobs[] = {"verify", "open", "sample", "check"};
+constexpr std::string_view kStages[] = {"prepare", "launch"};
+
+std::string Text(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// JSON has no NaN: it travels as null.
+Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+double Number(const Json& json) {
+  return json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();
+}
+
+template <typename T, size_t N>
+T Enum(const std::string& name, const std::string_view (&names)[N]) {
+  for (size_t i = 0; i < N; ++i) {
+    if (names[i] == name) return static_cast<T>(i);
+  }
+  throw std::invalid_argument("unknown name " + name);
+}
+
+Json ItemJson(const WorkItem& item) {
+  return {{"variant", item.variant},
+          {"fingerprint", item.fingerprint.Hex()},
+          {"config", item.config},
+          {"binary", item.binary_path}};
+}
+
+WorkItem ItemOf(const Json& json) {
+  WorkItem item;
+  json.at("variant").get_to(item.variant);
+  json.at("config").get_to(item.config);
+  json.at("binary").get_to(item.binary_path);
+  auto fingerprint = Fingerprint::FromHex(json.at("fingerprint").get<std::string>());
+  if (!fingerprint.ok()) throw std::invalid_argument(std::string(fingerprint.status().message()));
+  item.fingerprint = *fingerprint;
+  return item;
+}
+
+Json DeviceJson(const DeviceInfo& d) {
+  return {{"kind", d.kind},
+          {"name", d.name},
+          {"model", d.model},
+          {"target", d.target},
+          {"uuid", d.uuid},
+          {"driver", d.driver},
+          {"sms", d.sms},
+          {"max_threads_per_block", d.max_threads_per_block},
+          {"max_threads_per_sm", d.max_threads_per_sm},
+          {"max_blocks_per_sm", d.max_blocks_per_sm},
+          {"max_cluster_size", d.max_cluster_size},
+          {"regs_per_sm", d.regs_per_sm},
+          {"regs_per_block", d.regs_per_block},
+          {"smem_per_sm", d.smem_per_sm},
+          {"smem_per_block", d.smem_per_block},
+          {"smem_reserved_per_block", d.smem_reserved_per_block},
+          {"l2_bytes", d.l2_bytes},
+          {"memory_bandwidth", d.memory_bandwidth}};
+}
+
+DeviceInfo DeviceOf(const Json& json) {
+  DeviceInfo d;
+  json.at("kind").get_to(d.kind);
+  json.at("name").get_to(d.name);
+  json.at("model").get_to(d.model);
+  json.at("target").get_to(d.target);
+  json.at("uuid").get_to(d.uuid);
+  json.at("driver").get_to(d.driver);
+  json.at("sms").get_to(d.sms);
+  json.at("max_threads_per_block").get_to(d.max_threads_per_block);
+  json.at("max_threads_per_sm").get_to(d.max_threads_per_sm);
+  json.at("max_blocks_per_sm").get_to(d.max_blocks_per_sm);
+  json.at("max_cluster_size").get_to(d.max_cluster_size);
+  json.at("regs_per_sm").get_to(d.regs_per_sm);
+  json.at("regs_per_block").get_to(d.regs_per_block);
+  json.at("smem_per_sm").get_to(d.smem_per_sm);
+  json.at("smem_per_block").get_to(d.smem_per_block);
+  json.at("smem_reserved_per_block").get_to(d.smem_reserved_per_block);
+  json.at("l2_bytes").get_to(d.l2_bytes);
+  json.at("memory_bandwidth").get_to(d.memory_bandwidth);
+  return d;
+}
+
+Json ErrorJson(const absl::Status& status) {
+  return {{"code", static_cast<int>(status.code())},
+          {"what", std::string(What(status))},
+          {"fix", std::string(Fix(status))}};
+}
+
+absl::Status ErrorOf(const Json& json) {
+  return Error(static_cast<absl::StatusCode>(json.at("code").get<int>()),
+               json.at("what").get<std::string>(), json.at("fix").get<std::string>());
+}
+
+Json VerdictJson(const Verdict& v) {
+  return {{"subject", v.subject},
+          {"status", std::string(TrialStatusName(v.status))},
+          {"reason", v.reason},
+          {"max_abs", Number(v.max_abs)},
+          {"max_rel", Number(v.max_rel)}};
+}
+
+Verdict VerdictOf(const Json& json) {
+  Verdict v;
+  json.at("subject").get_to(v.subject);
+  auto status = ParseTrialStatus(json.at("status").get<std::string>());
+  if (!status.ok()) throw std::invalid_argument(std::string(status.status().message()));
+  v.status = *status;
+  json.at("reason").get_to(v.reason);
+  v.max_abs = Number(json.at("max_abs"));
+  v.max_rel = Number(json.at("max_rel"));
+  return v;
+}
+
+// Runs `parse` on the line's object; the JSON library's exceptions end here.
+template <typename T, typename Parse>
+absl::StatusOr<T> Decode(std::string_view line, Parse parse) {
+  const Json json = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    return Error(absl::StatusCode::kInvalidArgument,
+                 absl::StrCat("not a JSON object: ", Quoted(line)), "send one object a line");
+  }
+  try {
+    T result;
+    parse(json, &result);
+    return result;
+  } catch (const std::exception& error) {
+    return Error(absl::StatusCode::kInvalidArgument,
+                 absl::StrCat("bad message ", Quoted(line), ": ", error.what()),
+                 "use kvr and kvr-worker of one build");
+  }
+}
+
+}  // namespace
+
+std::string EncodeRequest(const Request& r) {
+  Json items = Json::array();
+  for (const WorkItem& item : r.items) items.push_back(ItemJson(item));
+  return Text({{"id", r.id},
+               {"job", std::string(kJobs[static_cast<size_t>(r.job)])},
+               {"op", r.op},
+               {"axes", r.axes},
+               {"seeds", r.seeds},
+               {"items", std::move(items)},
+               {"subjects", r.subjects},
+               {"rounds", r.rounds},
+               {"epoch_us", r.epoch_us}});
+}
+
+absl::StatusOr<Request> DecodeRequest(std::string_view line) {
+  return Decode<Request>(line, [](const Json& json, Request* r) {
+    json.at("id").get_to(r->id);
+    r->job = Enum<Job>(json.at("job").get<std::string>(), kJobs);
+    json.at("op").get_to(r->op);
+    json.at("axes").get_to(r->axes);
+    json.at("seeds").get_to(r->seeds);
+    for (const Json& item : json.at("items")) r->items.push_back(ItemOf(item));
+    json.at("subjects").get_to(r->subjects);
+    json.at("rounds").get_to(r->rounds);
+    json.at("epoch_us").get_to(r->epoch_us);
+  });
+}
+
+std::string EncodeMessage(const Message& m) {
+  Json json = {{"id", m.id}};
+  switch (m.kind) {
+    case Message::Kind::kHello:
+      json["hello"] = m.protocol;
+      if (m.error.ok()) json["device"] = DeviceJson(m.device);
+      break;
+    case Message::Kind::kStage:
+      json["stage"] = std::string(kStages[static_cast<size_t>(m.stage)]);
+      json["subject"] = m.subject;
+      break;
+    case Message::Kind::kReply: {
+      json["unusable"] = m.unusable;
+      json["fault_subject"] = m.fault_subject;
+      json["verdicts"] = Json::array();
+      for (const Verdict& v : m.verdicts) json["verdicts"].push_back(VerdictJson(v));
+      json["samples"] = Json::array();
+      for (const std::vector<double>& round : m.samples) {
+        Json row = Json::array();
+        for (double sample : round) row.push_back(Number(sample));
+        json["samples"].push_back(std::move(row));
+      }
+      json["session"] = {{"input_sets", m.session.input_sets},
+                         {"buffer_sets", m.session.buffer_sets},
+                         {"cold", m.session.cold}};
+      break;
+    }
+  }
+  if (!m.error.ok()) json["error"] = ErrorJson(m.error);
+  return Text(json);
+}
+
+absl::StatusOr<Message> DecodeMessage(std::string_view line) {
+  return Decode<Message>(line, [](const Json& json, Message* m) {
+    json.at("id").get_to(m->id);
+    if (json.contains("error")) m->error = ErrorOf(json["error"]);
+    if (json.contains("hello")) {
+      m->kind = Message::Kind::kHello;
+      json["hello"].get_to(m->protocol);
+      if (m->error.ok()) m->device = DeviceOf(json.at("device"));
+    } else if (json.contains("stage")) {
+      m->kind = Message::Kind::kStage;
+      m->stage = Enum<Stage>(json["stage"].get<std::string>(), kStages);
+      json.at("subject").get_to(m->subject);
+    } else {
+      m->kind = Message::Kind::kReply;
+      json.at("unusable").get_to(m->unusable);
+      json.at("fault_subject").get_to(m->fault_subject);
+      for (const Json& v : json.at("verdicts")) m->verdicts.push_back(VerdictOf(v));
+      for (const Json& row : json.at("samples")) {
+        std::vector<double>& round = m->samples.emplace_back();
+        for (const Json& sample : row) round.push_back(Number(sample));
+      }
+      const Json& session = json.at("session");
+      session.at("input_sets").get_to(m->session.input_sets);
+      session.at("buffer_sets").get_to(m->session.buffer_sets);
+      session.at("cold").get_to(m->session.cold);
+    }
+  });
+}
+
+}  // namespace kvr

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What parent and worker say to each other: one JSON object a line. The parent sends requests, one
+// at a time; the worker says hello once, then, for each request, any number of stages and one
+// reply.
+//
+//   > {"id":1,"job":"verify","op":"...","axes":{...},"seeds":[1,2],"items":[{...}]}
+//   < {"id":1,"stage":"prepare"}    inputs and reference are being computed
+//   < {"id":1,"stage":"launch","subject":0}    kernels of this item run now
+//   < {"id":1,"verdicts":[{"subject":0,"status":"PASSED",...}]}
+//
+// A stage tells the parent whom to blame and how long to wait when nothing more comes. Binaries
+// travel as files (jit/cache.h, EncodeEntry); a worker never compiles.
+//
+// Threading: pure functions. Decoding errors say what is wrong with the line; both ends come from
+// one build, which `kProtocol` checks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/axes.h"
+#include "core/config.h"
+#include "core/device_info.h"
+#include "core/fingerprint.h"
+#include "tuner/compare.h"
+#include "tuner/sampler.h"
+
+namespace kvr {
+
+inline constexpr int kProtocol = 1;
+
+struct WorkItem {
+  std::string variant;
+  Fingerprint fingerprint;  // of the variant the parent means
+  Config config;
+  std::string binary_path;
+};
+
+enum class Job : uint8_t {
+  kVerify,  // items[0], a round for each seed
+  kOpen,    // a measuring session of items; one at a time, replaces the one before
+  kSample,  // `rounds` interleaved rounds of `subjects`
+  kCheck,   // are the numbers of `subjects` still right, under the session's own launches?
+};
+
+struct Request {
+  int64_t id = 0;
+  Job job = Job::kVerify;
+  std::string op;
+  Axes axes;  // every axis of the op
+  std::vector<uint64_t> seeds;
+  std::vector<WorkItem> items;
+  std::vector<int> subjects;  // kOpen: those to load; kSample, kCheck: those meant
+  int rounds = 0;
+  double epoch_us = 0;
+};
+
+struct Verdict {
+  TrialStatus status = TrialStatus::kPassed;
+  std::string reason;
+  double max_abs = 0, max_rel = 0;
+  int subject = 0;
+};
+
+struct SessionInfo {
+  int input_sets = 0;   // different inputs, each with its reference
+  int buffer_sets = 0;  // copies that launches rotate over
+  bool cold = false;    // they exceed twice the L2 cache
+};
+
+enum class Stage : uint8_t {
+  kPrepare,  // inputs, reference, transfers
+  kLaunch,   // kernels of `subject` run, or may have damaged what runs now
+};
+
+struct Message {
+  enum class Kind : uint8_t { kHello, kStage, kReply };
+  Kind kind = Kind::kReply;
+  int64_t id = 0;
+  // hello
+  int protocol = 0;
+  DeviceInfo device;
+  // stage
+  Stage stage = Stage::kPrepare;
+  int subject = -1;
+  // reply (and a hello that failed)
+  absl::Status error;      // the job could not be done at all
+  bool unusable = false;   // the worker must be replaced
+  int fault_subject = -1;  // the subject whose launch ended the job; its verdict is verdicts[0]
+  std::vector<Verdict> verdicts;
+  SampleTable samples;
+  SessionInfo session;
+};
+
+std::string EncodeRequest(const Request& request);
+absl::StatusOr<Request> DecodeRequest(std::string_view line);
+std::string EncodeMessage(const Message& message);
+absl::StatusOr<Message> DecodeMessage(std::string_view line);
+
+}  // namespace kvr

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tuner/worker/server.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <condition_variable>
+#include <deque>
+#include <fstream>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "jit/cache.h"
+
+namespace kvr {
+namespace {
+
+absl::StatusOr<BinaryPtr> ReadBinary(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream bytes;
+  bytes << file.rdbuf();
+  std::shared_ptr<Binary> binary = DecodeEntry(bytes.str(), nullptr);
+  if (binary == nullptr) {
+    return Error(absl::StatusCode::kDataLoss, absl::StrCat(path, " holds no whole binary"),
+                 "check that the temporary directory has space, then run again");
+  }
+  return BinaryPtr(std::move(binary));
+}
+
+int Threads(int wanted) {
+  return wanted > 0 ? wanted : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+}  // namespace
+
+WorkerServer::WorkerServer(Device& device, const Catalog& catalog,
+                           const WorkerServerOptions& options,
+                           std::function<void(const Message&)> write)
+    : catalog_(catalog),
+      write_(std::move(write)),
+      bench_{device, Stream{}, MemoryBudget{options.memory_limit, 0},
+             [this](Stage stage, int subject) {
+               Message message;
+               message.kind = Message::Kind::kStage;
+               message.id = request_id_;
+               message.stage = stage;
+               message.subject = subject;
+               write_(message);
+             }},
+      inputs_(Threads(options.threads)) {}
+
+WorkerServer::~WorkerServer() {
+  session_.reset();
+  if (bench_.stream.handle != nullptr) bench_.device.DestroyStream(bench_.stream);
+}
+
+absl::Status WorkerServer::Start() {
+  KVR_ASSIGN_OR_RETURN(bench_.stream, bench_.device.CreateStream());
+  return absl::OkStatus();
+}
+
+Message WorkerServer::Hello() const {
+  Message hello;
+  hello.kind = Message::Kind::kHello;
+  hello.protocol = kProtocol;
+  hello.device = bench_.device.info();
+  return hello;
+}
+
+void WorkerServer::Handle(const Request& request) {
+  request_id_ = request.id;
+  Message reply;
+  reply.id = request.id;
+  reply.error = Dispatch(request, &reply);
+  // A job that failed by the device's fault leaves it in doubt; memory and mistakes do not.
+  if (reply.error.code() == absl::StatusCode::kInternal) reply.unusable = true;
+  write_(reply);
+}
+
+absl::Status WorkerServer::Dispatch(const Request& request, Message* reply) {
+  if (request.job == Job::kSample) return Sample(request, reply);
+  if (request.job == Job::kCheck) return Check(request, reply);
+  KVR_ASSIGN_OR_RETURN(const Catalog::Op* op, catalog_.FindOp(request.op));
+  KVR_ASSIGN_OR_RETURN(const AxisVector axes, ResolveAxes(op->spec(), request.axes));
+  // Any other job gives the session's memory back first.
+  session_.reset();
+  session_items_.clear();
+  return request.job == Job::kVerify ? Verify(request, *op, axes, reply)
+                                     : OpenSession(request, *op, axes, reply);
+}
+
+absl::StatusOr<PreparedPtr> WorkerServer::LoadItem(const Catalog::Op& op, const WorkItem& item) {
+  KVR_ASSIGN_OR_RETURN(const VariantPtr variant, catalog_.Find(op.name(), item.variant));
+  if (variant->fingerprint != item.fingerprint) {
+    return Error(
+        absl::StatusCode::kAborted,
+        absl::StrCat("variant ", item.variant, " has changed on disk since it was compiled"),
+        "run the command again");
+  }
+  KVR_ASSIGN_OR_RETURN(BinaryPtr binary, ReadBinary(item.binary_path));
+  return Prepare(bench_.device, op.spec(), variant, item.config, std::move(binary));
+}
+
+absl::Status WorkerServer::Verify(const Request& request, const Catalog::Op& op,
+                                  const AxisVector& axes, Message* reply) {
+  if (request.items.size() != 1 || request.seeds.empty()) {
+    return Error(absl::StatusCode::kInvalidArgument, "verify needs one item and a seed",
+                 "send items:[{...}] and seeds:[...]");
+  }
+  Verdict worst;
+  bench_.at(Stage::kPrepare, -1);
+  for (uint64_t seed : request.seeds) {
+    KVR_RETURN_IF_ERROR(inputs_.Get(*op.operation, axes, seed).status());
+  }
+  // Loading runs the binary's own initialisation on some devices: from here on it is to blame.
+  bench_.at(Stage::kLaunch, 0);
+  const absl::StatusOr<PreparedPtr> prepared = LoadItem(op, request.items[0]);
+  if (!prepared.ok()) {
+    if (prepared.status().code() == absl::StatusCode::kAborted) return prepared.status();
+    worst.status = TrialStatus::kRuntimeError;
+    worst.reason = std::string(What(prepared.status()));
+    reply->verdicts.push_back(worst);
+    return absl::OkStatus();
+  }
+  for (size_t round = 0; round < request.seeds.size(); ++round) {
+    KVR_ASSIGN_OR_RETURN(const InputSetPtr set,
+                         inputs_.Get(*op.operation, axes, request.seeds[round]));
+    KVR_ASSIGN_OR_RETURN(const Outcome outcome, VerifyRound(bench_, *op.operation, axes, *set,
+                                                            **prepared, static_cast<int>(round)));
+    worst.max_abs = std::max(worst.max_abs, outcome.verdict.max_abs);
+    worst.max_rel = std::max(worst.max_rel, outcome.verdict.max_rel);
+    reply->unusable |= outcome.damaged;
+    if (outcome.verdict.status != TrialStatus::kPassed) {
+      worst.status = outcome.verdict.status;
+      worst.reason = absl::StrCat(outcome.verdict.reason, " (seed ", request.seeds[round], ")");
+      break;
+    }
+  }
+  reply->verdicts.push_back(worst);
+  return absl::OkStatus();
+}
+
+absl::Status WorkerServer::CheckSubjects(const Request& request, size_t count) const {
+  const bool loaded_only = request.job == Job::kSample || request.job == Job::kCheck;
+  for (int subject : request.subjects) {
+    if (subject < 0 || static_cast<size_t>(subject) >= count ||
+        (loaded_only && session_items_[subject] == nullptr)) {
+      return Error(absl::StatusCode::kInvalidArgument, absl::StrCat("no subject ", subject),
+                   "name subjects that the session loaded");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WorkerServer::OpenSession(const Request& request, const Catalog::Op& op,
+                                       const AxisVector& axes, Message* reply) {
+  KVR_RETURN_IF_ERROR(CheckSubjects(request, request.items.size()));
+  bench_.at(Stage::kPrepare, -1);
+  std::vector<InputSetPtr> sets;
+  for (uint64_t seed : request.seeds) {
+    KVR_ASSIGN_OR_RETURN(sets.emplace_back(), inputs_.Get(*op.operation, axes, seed));
+  }
+  std::vector<PreparedPtr> prepared(request.items.size());
+  for (int subject : request.subjects) {
+    bench_.at(Stage::kLaunch, subject);
+    absl::StatusOr<PreparedPtr> loaded = LoadItem(op, request.items[subject]);
+    if (loaded.ok()) {
+      prepared[subject] = *std::move(loaded);
+      continue;
+    }
+    if (loaded.status().code() == absl::StatusCode::kAborted) return loaded.status();
+    Verdict& verdict = reply->verdicts.emplace_back();
+    verdict.subject = subject;
+    verdict.status = TrialStatus::kRuntimeError;
+    verdict.reason = std::string(What(loaded.status()));
+  }
+  bench_.at(Stage::kPrepare, -1);
+  session_items_ = prepared;
+  KVR_ASSIGN_OR_RETURN(session_, MeasureSession::Open(bench_, *op.operation, axes, std::move(sets),
+                                                      std::move(prepared), request.epoch_us));
+  reply->session = session_->info();
+  return absl::OkStatus();
+}
+
+absl::Status WorkerServer::Sample(const Request& request, Message* reply) {
+  if (session_ == nullptr) {
+    return Error(absl::StatusCode::kFailedPrecondition, "no measuring session", "open one first");
+  }
+  KVR_RETURN_IF_ERROR(CheckSubjects(request, session_items_.size()));
+  Outcome fault;
+  KVR_ASSIGN_OR_RETURN(reply->samples, session_->Sample(request.subjects, request.rounds, &fault));
+  if (fault.verdict.status != TrialStatus::kPassed) {
+    reply->fault_subject = fault.verdict.subject;
+    reply->unusable = fault.damaged;
+    reply->verdicts.push_back(fault.verdict);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WorkerServer::Check(const Request& request, Message* reply) {
+  if (session_ == nullptr) {
+    return Error(absl::StatusCode::kFailedPrecondition, "no measuring session", "open one first");
+  }
+  KVR_RETURN_IF_ERROR(CheckSubjects(request, session_items_.size()));
+  for (int subject : request.subjects) {
+    KVR_ASSIGN_OR_RETURN(const Outcome outcome, session_->Check(subject));
+    reply->verdicts.push_back(outcome.verdict);
+    if (outcome.damaged) {
+      reply->fault_subject = subject;
+      reply->unusable = true;
+      reply->verdicts = {outcome.verdict};
+      break;
+    }
+  }
+  return absl::OkStatus();
+}
+
+struct LineSource::State {
+  std::mutex mutex;
+  std::condition_variable ready;
+  std::deque<std::string> lines;
+};
+
+LineSource::LineSource(int in) : state_(std::make_shared<State>()) {
+  std::thread([state = state_, in] {
+    std::string buffer;
+    char chunk[65536];
+    for (;;) {
+      const ssize_t n = read(in, chunk, sizeof chunk);
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) _exit(0);
+      buffer.append(chunk, static_cast<size_t>(n));
+      for (size_t end; (end = buffer.find('\n')) != std::string::npos;) {
+        const std::lock_guard<std::mutex> lock(state->mutex);
+        state->lines.push_back(buffer.substr(0, end));
+        state->ready.notify_one();
+        buffer.erase(0, end + 1);
+      }
+    }
+  }).detach();
+}
+
+std::string LineSource::Next() {
+  std::unique_lock<std::mutex> lock(state_->mutex);
+  state_->ready.wait(lock, [this] { return !state_->lines.empty(); });
+  std::string line = std::move(state_->lines.front());
+  state_->lines.pop_front();
+  return line;
+}
+
+}  // namespace kvr
