@@ -5,8 +5,8 @@
 // re-plans by itself, without allocating.
 //
 //   KVR_ASSIGN_OR_RETURN(BoundLaunch decode, runtime.Bind("mla_sparse_decode", tensors));
-//   decode.SetData(0, q_nope);            // other memory of the same shape, when it moves
-//   KVR_RETURN_IF_ERROR(decode.Launch(stream));
+//   KVR_RETURN_IF_ERROR(decode.SetData(0, q_nope));  // other memory of the same shape, when it
+//   moves KVR_RETURN_IF_ERROR(decode.Launch(stream));
 //
 // Threading: belongs to one thread at a time. Capture safety: Launch is legal while the stream
 // captures. Ownership: movable; must not outlive its Dispatcher (or Runtime). Tensors' memory is
@@ -34,7 +34,7 @@ class BoundLaunch {
   absl::Status Launch(Stream stream);
 
   // Memory of tensor `index` (inputs, then outputs); of a scalar input: its value, read now.
-  void SetData(int index, void* data);
+  absl::Status SetData(int index, void* data);
   // The caller's workspace instead of the stream's; {} gives the stream's back.
   absl::Status SetWorkspace(Workspace workspace);
 

@@ -68,7 +68,4 @@ class Catalog {
   std::vector<Rejection> rejections_;
 };
 
-// "did you mean 'w8'? there are: baseline, s3, w8"; the tail of every lookup error.
-std::string NearestNames(std::string_view wanted, std::vector<std::string> names);
-
 }  // namespace kvr

@@ -43,7 +43,6 @@
 namespace kvr {
 
 class Jit;
-class BinaryCache;
 
 enum class MissPolicy : uint8_t {
   kBaseline,  // the baseline serves it, where it is loaded; else an error
@@ -79,6 +78,7 @@ struct LoadItem {
 
 struct LoadReport {
   std::vector<LoadItem> items;  // in the order asked for
+  absl::Status fallback;        // the op's baseline; not ready: misses cannot be served
   int64_t workspace_bytes = 0;  // what each stream has now
   bool ready() const;
   std::string Text() const;  // a line an item, then what failed and why
@@ -101,16 +101,16 @@ struct Miss {  // one key, as first seen
 
 class Dispatcher {
  public:
-  // `jit` and `cache` may be null: then only what the other one has can be loaded. All outlive it.
-  Dispatcher(const Catalog& catalog, Device& device, Jit* jit, BinaryCache* cache,
-             DispatcherOptions options);
+  // All three outlive it. A Jit without compilers serves what its cache holds.
+  Dispatcher(const Catalog& catalog, Device& device, Jit& jit, DispatcherOptions options);
   ~Dispatcher();
 
   absl::StatusOr<OpHandle> FindOp(std::string_view op) const;
 
   // Makes these axes ready, and their bucket's representative; an axis left out takes the op's
-  // default. The report says what failed; a failure leaves everything else as it was. The status is
-  // an error only when nothing could be tried: unknown op, frozen.
+  // default; no shapes at all: every key the generation selects. The report says what failed; a
+  // failure leaves everything else as it was. The status is an error only when nothing could be
+  // tried: unknown op, frozen.
   absl::StatusOr<LoadReport> Load(std::string_view op, absl::Span<const Axes> shapes);
   // Gives `stream` its workspaces. Streams not prepared get them at their first launch while
   // thawed and not capturing.

@@ -31,29 +31,33 @@ struct alignas(64) EpochSlot {
   EpochSlot* next = nullptr;
 };
 
-// This thread's slot; allocates once a thread.
-EpochSlot& ThisThreadEpochSlot();
-extern std::atomic<uint64_t> global_epoch;  // starts at 1
+namespace epoch_internal {
+extern std::atomic<uint64_t> global;                   // starts at 1
+extern constinit thread_local EpochSlot* thread_slot;  // null until the thread's first guard
+EpochSlot* RegisterThread();
+}  // namespace epoch_internal
 
 class EpochGuard {
  public:
-  EpochGuard()
-      : slot_(ThisThreadEpochSlot()), outer_(slot_.announced.load(std::memory_order_relaxed)) {
-    // seq_cst: the announcement is visible before any snapshot pointer is read.
-    if (outer_ == 0) {
-      slot_.announced.store(global_epoch.load(std::memory_order_relaxed),
-                            std::memory_order_seq_cst);
-    }
+  EpochGuard() {
+    slot_ = epoch_internal::thread_slot;
+    if (slot_ == nullptr) slot_ = epoch_internal::RegisterThread();
+    nested_ = slot_->announced.load(std::memory_order_relaxed) != 0;
+    if (nested_) return;
+    // Acquire: who reads an epoch also sees what was published before it. seq_cst: the announcement
+    // is visible before any snapshot pointer is read.
+    slot_->announced.store(epoch_internal::global.load(std::memory_order_acquire),
+                           std::memory_order_seq_cst);
   }
   ~EpochGuard() {
-    if (outer_ == 0) slot_.announced.store(0, std::memory_order_release);
+    if (!nested_) slot_->announced.store(0, std::memory_order_release);
   }
   EpochGuard(const EpochGuard&) = delete;
   EpochGuard& operator=(const EpochGuard&) = delete;
 
  private:
-  EpochSlot& slot_;
-  uint64_t outer_;
+  EpochSlot* slot_;
+  bool nested_;
 };
 
 class Limbo {

@@ -16,6 +16,8 @@
 // it. The device outlives it.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,6 +39,7 @@ class Prepared {
   const VariantPtr& variant_ptr() const { return variant_; }
   const Config& config() const { return config_; }
   const BinaryPtr& binary() const { return binary_; }
+  const std::shared_ptr<Module>& module() const { return module_; }
   Device& device() const { return *device_; }
   Function function(int kernel) const { return functions_[kernel]; }
 
@@ -50,7 +53,10 @@ class Prepared {
   absl::Status Launch(const LaunchPlan& plan, absl::Span<const TensorView> tensors, void* workspace,
                       Stream stream) const;
 
-  // The same in two steps, for a caller that keeps the arrays: fills `params` (kMaxArgs of them)
+  // No tensor that must be there is null, each is aligned to its elements.
+  absl::Status CheckTensors(absl::Span<const TensorView> tensors) const;
+
+  // Launch in steps, for a caller that keeps the arrays: fills `params` (kMaxArgs of them)
   // for launch `i` of the plan, as Device::Launch takes them. They point into `plan`, `tensors`
   // and `regions` (kMaxRegions, filled by Regions), which must stay where they are.
   void Regions(const LaunchPlan& plan, void* workspace, void** regions) const;
@@ -60,23 +66,31 @@ class Prepared {
 
  private:
   friend absl::StatusOr<std::shared_ptr<const Prepared>> Prepare(Device&, const OpSpec&, VariantPtr,
-                                                                 Config, BinaryPtr);
+                                                                 Config, BinaryPtr,
+                                                                 std::shared_ptr<Module>);
   Prepared() = default;
   Device* device_ = nullptr;
   VariantPtr variant_;
   Config config_;
   std::vector<int64_t> tunable_values_;
   BinaryPtr binary_;
-  std::vector<double> scalar_defaults_;  // storage of absent scalars, by tensor position
-  std::unique_ptr<Module> module_;
+  // By tensor position: may it be absent, and the value that an absent scalar has.
+  std::vector<uint8_t> required_;
+  std::vector<std::array<std::byte, 8>> scalar_defaults_;
+  std::shared_ptr<Module> module_;
   std::vector<Function> functions_;  // by KernelSpec
 };
 
+// `value` as a scalar argument of type `dtype`, in the first DTypeSize(dtype) bytes.
+std::array<std::byte, 8> ScalarBytes(double value, DType dtype);
+
 using PreparedPtr = std::shared_ptr<const Prepared>;
 
+// `module`: of this binary on this device, where one is loaded already; null loads it.
 // Errors: a config that does not fit the variant, a binary for another target or without one of
 // the kernels, a device that refuses to load it.
 absl::StatusOr<PreparedPtr> Prepare(Device& device, const OpSpec& op, VariantPtr variant,
-                                    Config config, BinaryPtr binary);
+                                    Config config, BinaryPtr binary,
+                                    std::shared_ptr<Module> module = nullptr);
 
 }  // namespace kvr

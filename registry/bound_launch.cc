@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "registry/bound_launch.h"
+
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "core/status.h"
+#include "core/strings.h"
+#include "registry/dispatcher_impl.h"
+
+namespace kvr {
+
+struct BoundLaunch::State {
+  Dispatcher::Impl* dispatcher = nullptr;
+  int op = 0;
+  const OpSpec* spec = nullptr;
+  AxisVector axes{};
+  int tensor_count = 0;
+  std::array<TensorView, kMaxTensors> tensors;
+  std::array<std::array<std::byte, 8>, kMaxTensors> scalars{};
+  Workspace own;
+
+  // As of `version`:
+  uint64_t version = 0;
+  PreparedPtr prepared;
+  LaunchPlan plan;
+  bool missed = false;
+  bool clears = false;
+  std::shared_ptr<const OpTable> table;
+  std::shared_ptr<const Streams> streams;
+  std::array<void*, kMaxRegions> regions{};
+  std::array<std::array<void*, kMaxArgs>, kMaxKernels> params{};
+
+  absl::Span<const TensorView> views() const {
+    return {tensors.data(), static_cast<size_t>(tensor_count)};
+  }
+  absl::Status Rebind(Stream stream);
+};
+
+// Every pointer in `params` leads into this State, so they are laid out once a generation and a
+// new address of a tensor or of the workspace is one store.
+absl::Status BoundLaunch::State::Rebind(Stream stream) {
+  const EpochGuard guard;
+  const Snapshot* snapshot = dispatcher->current.load(std::memory_order_seq_cst);
+  Resolved resolved;
+  LaunchPlan scratch;
+  KVR_RETURN_IF_ERROR(dispatcher->Resolve(op, axes, stream, &scratch, &resolved));
+  snapshot = dispatcher->current.load(std::memory_order_seq_cst);  // policy jit may have loaded
+  prepared = *resolved.prepared;
+  plan = *resolved.plan;
+  missed = resolved.missed;
+  table = snapshot->ops[op];
+  streams = snapshot->streams;
+  version = snapshot->version;
+  clears = false;
+  for (const RegionSpec& region : prepared->variant().plan.regions) clears |= region.zeroed;
+  for (int i = 0; i < plan.kernel_count; ++i) {
+    prepared->Params(plan, i, views(), regions.data(), params[i].data());
+  }
+  return absl::OkStatus();
+}
+
+BoundLaunch::BoundLaunch(std::unique_ptr<State> state) : state_(std::move(state)) {}
+BoundLaunch::BoundLaunch(BoundLaunch&&) noexcept = default;
+BoundLaunch& BoundLaunch::operator=(BoundLaunch&&) noexcept = default;
+BoundLaunch::~BoundLaunch() = default;
+
+absl::StatusOr<BoundLaunch> Dispatcher::Bind(std::string_view op,
+                                             absl::Span<const TensorView> tensors) {
+  KVR_ASSIGN_OR_RETURN(const Catalog::Op* found, catalog_.FindOp(op));
+  auto state = std::make_unique<BoundLaunch::State>();
+  state->dispatcher = impl_.get();
+  state->op = found->index;
+  state->spec = &found->spec();
+  KVR_RETURN_IF_ERROR(AxesFromTensors(found->spec(), tensors, &state->axes));
+  state->tensor_count = static_cast<int>(tensors.size());
+  BoundLaunch bound(std::move(state));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    bound.state_->tensors[i] = tensors[i];
+    bound.state_->tensors[i].data = nullptr;
+    KVR_RETURN_IF_ERROR(bound.SetData(static_cast<int>(i), tensors[i].data));
+  }
+  KVR_RETURN_IF_ERROR(bound.state_->Rebind(Stream{}));
+  KVR_RETURN_IF_ERROR(bound.state_->prepared->CheckTensors(bound.state_->views()));
+  return bound;
+}
+
+absl::Status BoundLaunch::SetData(int index, void* data) {
+  State& s = *state_;
+  if (index < 0 || index >= s.tensor_count) {
+    return Error(absl::StatusCode::kOutOfRange,
+                 StrCat("no tensor ", index, ": the op has ", s.tensor_count),
+                 "count the inputs, then the outputs, from 0");
+  }
+  TensorView& tensor = s.tensors[index];
+  const auto size = static_cast<size_t>(DTypeSize(tensor.dtype));
+  if (const TensorSpec& spec = s.spec->tensor(index); spec.is_scalar) {
+    if (data != nullptr) {
+      std::memcpy(s.scalars[index].data(), data, size);
+    } else {
+      s.scalars[index] = ScalarBytes(spec.scalar_default, spec.dtype);
+    }
+    tensor.data = s.scalars[index].data();
+    return absl::OkStatus();
+  }
+  if (reinterpret_cast<uintptr_t>(data) % size != 0) {
+    return Error(
+        absl::StatusCode::kInvalidArgument,
+        StrCat("tensor ", index, " is not aligned to its ", DTypeName(tensor.dtype), " elements"),
+        "pass memory aligned to the element size");
+  }
+  tensor.data = data;
+  return absl::OkStatus();
+}
+
+absl::Status BoundLaunch::SetWorkspace(Workspace workspace) {
+  if (reinterpret_cast<uintptr_t>(workspace.data) % kWorkspaceAlign != 0) {
+    return Error(absl::StatusCode::kInvalidArgument,
+                 StrCat("the workspace given is not aligned to ", kWorkspaceAlign, " bytes"),
+                 "align it");
+  }
+  state_->own = workspace;
+  return absl::OkStatus();
+}
+
+absl::Status BoundLaunch::Launch(Stream stream) {
+  State& s = *state_;
+  if (s.version != s.dispatcher->version.load(std::memory_order_acquire)) {
+    KVR_RETURN_IF_ERROR(s.Rebind(stream));
+  } else if (s.missed) {
+    s.dispatcher->CountMiss(s.table, s.table->policy.Bucket(s.axes));
+    s.dispatcher->counters.baseline.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (s.plan.workspace_bytes > 0) {
+    void* memory = s.own.data;
+    if (memory == nullptr) {
+      // A growth here publishes a snapshot, so the next launch re-plans; what `streams` names
+      // stays allocated until then and after.
+      KVR_ASSIGN_OR_RETURN(memory,
+                           s.dispatcher->PickWorkspace(*s.streams, stream, s.plan.workspace_bytes));
+    } else if (s.own.bytes < s.plan.workspace_bytes) {
+      return Error(absl::StatusCode::kInvalidArgument,
+                   StrCat("the workspace given has ", s.own.bytes, " bytes, the launch needs ",
+                          s.plan.workspace_bytes),
+                   "give one of workspace_bytes()");
+    }
+    s.prepared->Regions(s.plan, memory, s.regions.data());
+    if (s.clears) KVR_RETURN_IF_ERROR(s.prepared->Clear(s.plan, s.regions.data(), stream));
+  }
+  const std::vector<KernelSpec>& kernels = s.prepared->variant().plan.kernels;
+  for (int i = 0; i < s.plan.kernel_count; ++i) {
+    const KernelLaunch& launch = s.plan.kernels[i];
+    KVR_RETURN_IF_ERROR(s.prepared->device().Launch(s.prepared->function(launch.kernel), launch,
+                                                    kernels[launch.kernel].attributes,
+                                                    s.params[i].data(), stream));
+  }
+  return absl::OkStatus();
+}
+
+int64_t BoundLaunch::workspace_bytes() const { return state_->plan.workspace_bytes; }
+const Prepared& BoundLaunch::prepared() const { return *state_->prepared; }
+
+}  // namespace kvr

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The launching half of the dispatcher.
+#include "registry/dispatcher.h"
+
+#include <utility>
+
+#include "core/status.h"
+#include "core/strings.h"
+#include "registry/dispatcher_impl.h"
+
+namespace kvr {
+namespace {
+
+absl::Status CheckWorkspace(const Workspace& workspace, int64_t bytes) {
+  if (workspace.bytes < bytes || workspace.data == nullptr) {
+    return Error(
+        absl::StatusCode::kInvalidArgument,
+        StrCat("the workspace given has ", workspace.bytes, " bytes, the launch needs ", bytes),
+        "give a larger one (LoadReport and BoundLaunch::workspace_bytes say how large)");
+  }
+  if (reinterpret_cast<uintptr_t>(workspace.data) % kWorkspaceAlign != 0) {
+    return Error(absl::StatusCode::kInvalidArgument,
+                 StrCat("the workspace given is not aligned to ", kWorkspaceAlign, " bytes"),
+                 "align it");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Dispatcher::Launch(OpHandle op, absl::Span<const TensorView> tensors, Stream stream,
+                                Workspace workspace) {
+  EpochGuard guard;
+  const Snapshot& snapshot = *impl_->current.load(std::memory_order_seq_cst);
+  if (op.index < 0 || static_cast<size_t>(op.index) >= snapshot.ops.size()) {
+    return Error(absl::StatusCode::kInvalidArgument, "the op handle is not of this registry",
+                 "take it from FindOp");
+  }
+  const OpTable& table = *snapshot.ops[op.index];
+  AxisVector axes{};
+  KVR_RETURN_IF_ERROR(AxesFromTensors(table.op->spec(), tensors, &axes));
+  const auto it = table.shapes.find(axes);
+  if (it != table.shapes.end() && !it->second->missed) {
+    return impl_->Enqueue(*it->second->prepared, it->second->plan, *snapshot.streams, tensors,
+                          stream, workspace);
+  }
+  LaunchPlan scratch;
+  Resolved resolved;
+  KVR_RETURN_IF_ERROR(impl_->Resolve(op.index, axes, stream, &scratch, &resolved));
+  return impl_->Enqueue(**resolved.prepared, *resolved.plan, *snapshot.streams, tensors, stream,
+                        workspace);
+}
+
+absl::Status Dispatcher::Launch(std::string_view op, absl::Span<const TensorView> tensors,
+                                Stream stream, Workspace workspace) {
+  for (const auto& candidate : catalog_.ops()) {
+    if (candidate->name() == op) {
+      return Launch(OpHandle{candidate->index}, tensors, stream, workspace);
+    }
+  }
+  return catalog_.FindOp(op).status();
+}
+
+absl::Status Dispatcher::Impl::Enqueue(const Prepared& prepared, const LaunchPlan& plan,
+                                       const Streams& streams, absl::Span<const TensorView> tensors,
+                                       Stream stream, Workspace workspace) {
+  void* memory = nullptr;
+  if (plan.workspace_bytes > 0) {
+    if (workspace.data != nullptr || workspace.bytes != 0) {
+      KVR_RETURN_IF_ERROR(CheckWorkspace(workspace, plan.workspace_bytes));
+      memory = workspace.data;
+    } else {
+      KVR_ASSIGN_OR_RETURN(memory, PickWorkspace(streams, stream, plan.workspace_bytes));
+    }
+  }
+  return prepared.Launch(plan, tensors, memory, stream);
+}
+
+absl::StatusOr<void*> Dispatcher::Impl::PickWorkspace(const Streams& streams, Stream stream,
+                                                      int64_t bytes) {
+  KVR_ASSIGN_OR_RETURN(const bool capturing, self.device_.IsCapturing(stream));
+  if (capturing) counters.captured.fetch_add(1, std::memory_order_relaxed);
+  const auto it = streams.find(stream.handle);
+  if (it != streams.end()) {
+    const Workspace& found = capturing ? it->second.captured : it->second.eager;
+    if (found.bytes >= bytes) return found.data;
+  }
+  if (capturing || self.frozen()) {
+    return Error(
+        absl::StatusCode::kFailedPrecondition,
+        it == streams.end() ? StrCat("the stream has no workspace and is ",
+                                     capturing ? "capturing" : "used by a frozen registry",
+                                     ": nothing may be allocated now")
+                            : StrCat("the stream's workspace of ", it->second.eager.bytes,
+                                     " bytes is too small for a launch that needs ", bytes),
+        it == streams.end() ? "call PrepareStream before capturing or freezing, or pass a workspace"
+                            : "Load these axes before capturing or freezing, or pass a workspace");
+  }
+  KVR_ASSIGN_OR_RETURN(const std::shared_ptr<const Streams> grown, GrowWorkspaces(bytes, &stream));
+  return grown->at(stream.handle).eager.data;
+}
+
+void Dispatcher::Impl::CountMiss(const std::shared_ptr<const OpTable>& table,
+                                 const BucketedKey& key) {
+  counters.misses.fetch_add(1, std::memory_order_relaxed);
+  // Which key is for people: whoever comes while another one writes is counted above only.
+  const std::unique_lock<std::mutex> lock(miss_mutex, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  for (size_t i = 0; i < miss_count; ++i) {
+    MissRecord& record = miss_records[i];
+    if (record.table->op == table->op && record.key == key &&
+        record.table->policy.text() == table->policy.text()) {
+      ++record.count;
+      return;
+    }
+  }
+  if (miss_count < miss_records.size()) miss_records[miss_count++] = {table, key, 1};
+}
+
+absl::Status Dispatcher::Impl::Resolve(int op, const AxisVector& axes, Stream stream,
+                                       LaunchPlan* scratch, Resolved* resolved) {
+  const Snapshot* snapshot = current.load(std::memory_order_seq_cst);
+  const std::shared_ptr<const OpTable>* table = &snapshot->ops[op];
+  const BucketedKey key = (*table)->policy.Bucket(axes);
+  // Twice at most: the second time after policy `jit` has loaded the shape.
+  for (bool tried = false;; tried = true) {
+    if (const auto shape = (*table)->shapes.find(axes); shape != (*table)->shapes.end()) {
+      *resolved = {&shape->second->prepared, &shape->second->plan, shape->second->missed};
+    } else if (const auto loaded = (*table)->keys.find(key); loaded != (*table)->keys.end()) {
+      const absl::Status status = loaded->second.prepared->Plan(axes, scratch);
+      if (status.ok()) {
+        *resolved = {&loaded->second.prepared, scratch, loaded->second.missed};
+      } else if (!absl::IsFailedPrecondition(status)) {
+        return status;
+      }
+    }
+    if (resolved->prepared != nullptr && !resolved->missed) return absl::OkStatus();
+    if (!tried) CountMiss(*table, key);
+    if (resolved->prepared != nullptr || tried || options.miss_policy != MissPolicy::kJit ||
+        self.frozen()) {
+      break;
+    }
+    KVR_ASSIGN_OR_RETURN(const bool capturing, self.device_.IsCapturing(stream));
+    if (capturing) break;
+    const OpSpec& spec = (*table)->op->spec();
+    Axes free_axes = NamedAxes(spec, axes);
+    for (const AxisSpec& axis : spec.axes) {
+      if (axis.is_const) free_axes.erase(axis.name);
+    }
+    KVR_ASSIGN_OR_RETURN(const LoadReport report, self.Load(spec.name, {free_axes}));
+    if (!report.ready()) return report.items.front().status;
+    counters.loaded_in_launch.fetch_add(1, std::memory_order_relaxed);
+    snapshot = current.load(std::memory_order_seq_cst);
+    table = &snapshot->ops[op];
+  }
+
+  const bool serve = options.miss_policy != MissPolicy::kError;
+  if (serve && resolved->prepared == nullptr && (*table)->baseline != nullptr) {
+    KVR_RETURN_IF_ERROR((*table)->baseline->Plan(axes, scratch));
+    *resolved = {&(*table)->baseline, scratch, true};
+  }
+  if (serve && resolved->prepared != nullptr) {
+    counters.baseline.fetch_add(1, std::memory_order_relaxed);
+    return absl::OkStatus();
+  }
+  counters.refused.fetch_add(1, std::memory_order_relaxed);
+  return Error(absl::StatusCode::kFailedPrecondition,
+               StrCat((*table)->op->name(), ": key {", AxesText((*table)->policy.Named(key)), "} (",
+                      AxesText(NamedAxes((*table)->op->spec(), axes)), ") is not loaded",
+                      serve ? ", nor is the baseline" : " and the miss policy is 'error'"),
+               "Load these axes before capturing or freezing");
+}
+
+absl::StatusOr<OpHandle> Dispatcher::FindOp(std::string_view op) const {
+  KVR_ASSIGN_OR_RETURN(const Catalog::Op* found, catalog_.FindOp(op));
+  return OpHandle{found->index};
+}
+
+Counters Dispatcher::counters() const {
+  const Impl::AtomicCounters& c = impl_->counters;
+  return {c.misses.load(),           c.baseline.load(), c.refused.load(),
+          c.loaded_in_launch.load(), c.captured.load(), c.generations.load()};
+}
+
+std::vector<Miss> Dispatcher::misses() const {
+  const std::lock_guard<std::mutex> lock(impl_->miss_mutex);
+  std::vector<Miss> misses;
+  for (size_t i = 0; i < impl_->miss_count; ++i) {
+    const Impl::MissRecord& record = impl_->miss_records[i];
+    misses.push_back(
+        {record.table->op->name(), record.table->policy.Named(record.key), record.count});
+  }
+  return misses;
+}
+
+}  // namespace kvr

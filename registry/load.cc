@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The loading half of the dispatcher: Load, PrepareStream, Publish.
+#include <algorithm>
+#include <utility>
+
+#include "core/names.h"
+#include "core/status.h"
+#include "core/strings.h"
+#include "registry/dispatcher_impl.h"
+
+namespace kvr {
+
+absl::StatusOr<MissPolicy> ParseMissPolicy(std::string_view name) {
+  if (name == "baseline") return MissPolicy::kBaseline;
+  if (name == "error") return MissPolicy::kError;
+  if (name == "jit") return MissPolicy::kJit;
+  return UnknownName("miss policy", name, {"baseline", "error", "jit"});
+}
+
+bool LoadReport::ready() const {
+  return std::all_of(items.begin(), items.end(), [](const LoadItem& i) { return i.status.ok(); });
+}
+
+std::string LoadReport::Text() const {
+  std::string text;
+  for (const LoadItem& item : items) {
+    StrAppend(&text, "{", AxesText(item.axes), "}: ");
+    if (item.status.ok()) {
+      StrAppend(&text, item.variant, " {", ConfigText(item.config), "}, ", item.why, ", ",
+                item.cache_hit
+                    ? std::string("cache hit")
+                    : StrCat("compiled in ", static_cast<int64_t>(item.compile_ms), " ms"),
+                "\n");
+    } else {
+      StrAppend(&text, "not ready: ", What(item.status), "\n");
+    }
+  }
+  if (!fallback.ok()) StrAppend(&text, "no baseline to fall back to: ", What(fallback), "\n");
+  return text;
+}
+
+Dispatcher::Impl::Impl(Dispatcher& owner_dispatcher, Jit& jit, DispatcherOptions dispatcher_options)
+    : self(owner_dispatcher),
+      options(std::move(dispatcher_options)),
+      loader(self.catalog_, self.device_, jit, options),
+      pool(self.device_) {
+  const DeviceInfo& info = self.device_.info();
+  auto first = std::make_shared<Snapshot>();
+  first->version = 1;
+  first->generation = GenerationBuilder(info.model, info.target).Build(0);
+  for (const auto& op : self.catalog_.ops()) {
+    auto table = std::make_shared<OpTable>();
+    table->op = op.get();
+    table->policy = op->policy;
+    first->ops.push_back(std::move(table));
+  }
+  first->streams = std::make_shared<const Streams>();
+  current.store(first.get(), std::memory_order_seq_cst);
+  version.store(1, std::memory_order_release);
+  owner = std::move(first);
+}
+
+Dispatcher::Dispatcher(const Catalog& catalog, Device& device, Jit& jit, DispatcherOptions options)
+    : catalog_(catalog),
+      device_(device),
+      impl_(std::make_unique<Impl>(*this, jit, std::move(options))) {}
+
+Dispatcher::~Dispatcher() = default;
+
+std::shared_ptr<const Snapshot> Dispatcher::Impl::Current() {
+  const std::lock_guard<std::mutex> lock(state);
+  return owner;
+}
+
+void Dispatcher::Impl::Swap(std::shared_ptr<Snapshot> next) {
+  next->version = owner->version + 1;
+  current.store(next.get(), std::memory_order_seq_cst);
+  version.store(next->version, std::memory_order_release);
+  limbo.Retire(std::exchange(owner, std::move(next)));
+}
+
+absl::StatusOr<std::shared_ptr<const Streams>> Dispatcher::Impl::GrowWorkspaces(int64_t bytes,
+                                                                                const Stream* add) {
+  const std::lock_guard<std::mutex> lock(state);
+  auto next = std::make_shared<Snapshot>(*owner);
+  KVR_ASSIGN_OR_RETURN(std::shared_ptr<const Streams> streams, pool.Grow(bytes, add));
+  next->streams = streams;
+  Swap(std::move(next));
+  return streams;
+}
+
+namespace {
+
+// Every key that the generation selects, at its representative; else the op's defaults.
+std::vector<Axes> SelectedShapes(const Generation& generation, const Catalog::Op& op) {
+  std::vector<Axes> shapes;
+  if (const Generation::Op* selected = generation.FindOp(op.name()); selected != nullptr) {
+    for (const auto& [key, selection] : Sorted(*selected)) {
+      shapes.push_back(selected->policy.Named(key));
+    }
+  }
+  if (shapes.empty()) shapes.emplace_back();
+  return shapes;
+}
+
+}  // namespace
+
+absl::StatusOr<LoadReport> Dispatcher::Load(std::string_view op, absl::Span<const Axes> asked) {
+  KVR_ASSIGN_OR_RETURN(const Catalog::Op* found, catalog_.FindOp(op));
+  if (frozen()) {
+    return Error(absl::StatusCode::kFailedPrecondition,
+                 StrCat("the registry is frozen: ", found->name(), " cannot be loaded now"),
+                 "Thaw() first, or Load before Freeze()");
+  }
+  const std::lock_guard<std::mutex> loading(impl_->loading);
+  const std::shared_ptr<const Snapshot> before = impl_->Current();
+  auto table = std::make_shared<OpTable>(*before->ops[found->index]);
+
+  const std::vector<Axes> shapes = asked.empty() ? SelectedShapes(*before->generation, *found)
+                                                 : std::vector<Axes>(asked.begin(), asked.end());
+  LoadReport report;
+  std::vector<AxisVector> axes;
+  std::vector<LoadItem> refused;  // by position, where the status is not ok
+  for (const Axes& shape : shapes) {
+    absl::StatusOr<AxisVector> resolved = ResolveAxes(found->spec(), shape);
+    LoadItem& item = refused.emplace_back();
+    item.axes = shape;
+    item.status = resolved.status();
+    if (resolved.ok()) axes.push_back(*resolved);
+  }
+  int64_t workspace_bytes = 0;
+  impl_->loader.Add(*before->generation, axes, table.get(), &report, &workspace_bytes);
+  // Back into the order asked for.
+  std::vector<LoadItem> loaded = std::exchange(report.items, {});
+  size_t next_loaded = 0;
+  for (LoadItem& item : refused) {
+    report.items.push_back(item.status.ok() ? std::move(loaded[next_loaded++]) : std::move(item));
+  }
+
+  const std::lock_guard<std::mutex> state(impl_->state);
+  auto next = std::make_shared<Snapshot>(*impl_->owner);  // streams may have come meanwhile
+  KVR_ASSIGN_OR_RETURN(next->streams, impl_->pool.Grow(workspace_bytes, nullptr));
+  next->ops[found->index] = std::move(table);
+  impl_->Swap(std::move(next));
+  report.workspace_bytes = impl_->pool.capacity();
+  return report;
+}
+
+absl::Status Dispatcher::PrepareStream(Stream stream) {
+  if (frozen()) {
+    return Error(absl::StatusCode::kFailedPrecondition,
+                 "the registry is frozen: no stream can be prepared now",
+                 "Thaw() first, or call PrepareStream before Freeze()");
+  }
+  return impl_->GrowWorkspaces(0, &stream).status();
+}
+
+absl::StatusOr<LoadReport> Dispatcher::Publish(GenerationPtr next) {
+  const DeviceInfo& info = device_.info();
+  if (next->device_model() != info.model || next->target() != info.target) {
+    return Error(absl::StatusCode::kFailedPrecondition,
+                 StrCat("generation ", next->number(), " is for ", next->device_model(), " (",
+                        next->target(), "), this device is ", info.model, " (", info.target, ")"),
+                 "publish a generation tuned on this device model");
+  }
+  for (const auto& [name, op] : next->ops()) KVR_RETURN_IF_ERROR(catalog_.FindOp(name).status());
+
+  const std::lock_guard<std::mutex> loading(impl_->loading);
+  const std::shared_ptr<const Snapshot> before = impl_->Current();
+  LoadReport report;
+  int64_t workspace_bytes = 0;
+  std::vector<std::shared_ptr<const OpTable>> tables;
+  for (const std::shared_ptr<const OpTable>& old : before->ops) {
+    const Generation::Op* selected = next->FindOp(old->op->name());
+    auto table = std::make_shared<OpTable>();
+    table->op = old->op;
+    table->policy = selected == nullptr ? old->op->policy : selected->policy;
+    std::vector<AxisVector> axes;
+    for (const auto& [shape, served] : old->shapes) axes.push_back(shape);
+    std::sort(axes.begin(), axes.end());
+    if (!axes.empty() || old->baseline != nullptr) {
+      LoadReport part;
+      impl_->loader.Add(*next, axes, table.get(), &part, &workspace_bytes);
+      for (LoadItem& item : part.items) {
+        if (!item.status.ok()) {
+          return WithContext(
+              StrCat("generation ", next->number(), " (", next->digest().Short(),
+                     ") is not published: ", old->op->name(), " {", AxesText(item.axes), "}"),
+              item.status);
+        }
+        report.items.push_back(std::move(item));
+      }
+      if (report.fallback.ok()) report.fallback = std::move(part.fallback);
+    }
+    tables.push_back(std::move(table));
+  }
+
+  const std::lock_guard<std::mutex> state(impl_->state);
+  auto snapshot = std::make_shared<Snapshot>(*impl_->owner);
+  KVR_ASSIGN_OR_RETURN(snapshot->streams, impl_->pool.Grow(workspace_bytes, nullptr));
+  snapshot->generation = std::move(next);
+  snapshot->ops = std::move(tables);
+  impl_->Swap(std::move(snapshot));
+  impl_->counters.generations.fetch_add(1, std::memory_order_relaxed);
+  report.workspace_bytes = impl_->pool.capacity();
+  return report;
+}
+
+GenerationPtr Dispatcher::generation() const { return impl_->Current()->generation; }
+
+}  // namespace kvr

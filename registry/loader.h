@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Turns shapes into table entries: choose, build (on several threads), load, plan. Keeps every
+// Prepared it made, so a key met again, a swap back and a rollback load nothing twice.
+//
+// Threading: externally serialised (the dispatcher's loading mutex); a build runs on several
+// threads inside. Ownership: holds modules until it dies.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "jit/jit.h"
+#include "registry/dispatcher.h"
+#include "registry/snapshot.h"
+
+namespace kvr {
+
+class Loader {
+ public:
+  Loader(const Catalog& catalog, Device& device, Jit& jit, const DispatcherOptions& options)
+      : catalog_(catalog), device_(device), jit_(jit), options_(options) {}
+
+  // Adds `shapes` to `table` as `generation` selects for them; items[i] tells how shape i went.
+  // Also loads the op's baseline. `*workspace_bytes` grows to what the plans need.
+  void Add(const Generation& generation, const std::vector<AxisVector>& shapes, OpTable* table,
+           LoadReport* report, int64_t* workspace_bytes);
+
+ private:
+  struct Ready {
+    absl::StatusOr<PreparedPtr> prepared = absl::UnknownError("not tried");
+    bool cache_hit = false;
+    double milliseconds = 0;
+  };
+  using Wanted = std::map<std::string, Selection>;
+
+  static std::string IdentityOf(const Selection& selection);
+  void PrepareAll(const OpSpec& op, const Wanted& wanted);
+  absl::StatusOr<Built> GetBinary(const OpSpec& op, const Selection& selection);
+
+  const Catalog& catalog_;
+  Device& device_;
+  Jit& jit_;
+  const DispatcherOptions& options_;
+  std::map<std::string, Ready> ready_;                    // successes, by IdentityOf
+  std::map<std::string, Ready> failed_;                   // of the call at hand
+  std::map<Fingerprint, std::weak_ptr<Module>> modules_;  // by binary key
+};
+
+}  // namespace kvr
