@@ -13,12 +13,13 @@ inline constexpr int kMergeDims = 4;                    // of a thread
 inline constexpr int kMergeThreads = 512 / kMergeDims;  // the manifest's `block`
 }  // namespace mla
 
-// partial_o [num_tokens, num_qo_heads, nsplit, 512]    partial_lse [num_tokens, num_qo_heads,
-// nsplit] output [num_tokens, num_qo_heads, 512]    lse [num_tokens, num_qo_heads] Grid:
-// num_qo_heads x num_tokens.
+// partial_o    [num_tokens, num_qo_heads, nsplit, 512]
+// partial_lse  [num_tokens, num_qo_heads, nsplit]
+// output       [num_tokens, num_qo_heads, 512]
+// lse          [num_tokens, num_qo_heads]
+// Grid: num_qo_heads x num_tokens.
 __global__ void __launch_bounds__(mla::kMergeThreads)
-    mla_merge(const float* partial_o, const float* partial_lse, __nv_bfloat16* output, float* lse,
-              int nsplit) {
+    mla_merge(float* partial_o, float* partial_lse, __nv_bfloat16* output, float* lse, int nsplit) {
   const int64_t row = static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x;
   const int dim = threadIdx.x * mla::kMergeDims;
   const float* split_lse = partial_lse + row * nsplit;

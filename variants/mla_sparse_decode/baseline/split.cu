@@ -30,12 +30,16 @@
 #include "softmax.cuh"
 #include "tile.cuh"
 
-// q_nope [num_tokens, num_qo_heads, 512]    q_pe [num_tokens, num_qo_heads, 64]
-// ckv_cache [slots, 512]                    kpe_cache [slots, 64]
-// sparse_indices [num_tokens, topk]: slot, or negative for padding
-// partial_o [num_tokens, num_qo_heads, nsplit, 512]    partial_lse [num_tokens, num_qo_heads,
-// nsplit] output [num_tokens, num_qo_heads, 512]    lse [num_tokens, num_qo_heads] Grid: nsplit x
-// ceil(num_qo_heads / kBlockH) x num_tokens.
+// q_nope          [num_tokens, num_qo_heads, 512]
+// q_pe            [num_tokens, num_qo_heads, 64]
+// ckv_cache       [slots, 512]
+// kpe_cache       [slots, 64]
+// sparse_indices  [num_tokens, topk]: a slot, or negative for padding
+// partial_o       [num_tokens, num_qo_heads, nsplit, 512]
+// partial_lse     [num_tokens, num_qo_heads, nsplit]
+// output          [num_tokens, num_qo_heads, 512]
+// lse             [num_tokens, num_qo_heads]
+// Grid: nsplit x ceil(num_qo_heads / kBlockH) x num_tokens.
 template <int kBlockH, int kBlockT, int kWarps, int kStages>
 __global__ void __launch_bounds__(kWarps* kvr::kWarpLanes)
     mla_split(const __nv_bfloat16* q_nope, const __nv_bfloat16* q_pe,

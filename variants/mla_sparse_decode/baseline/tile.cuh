@@ -52,14 +52,15 @@ struct Tile {
   static_assert(kThreads % kBlockT == 0 && kWarpDims % (2 * kFragmentN) == 0);
   static_assert(kCkvDim / kCopy % (kThreads / kBlockT) == 0, "threads share a row's copies evenly");
 
-  // The manifest's `smem` repeats this layout. Where the query does not fit into registers its
-  // fragments follow the struct: uint4 [kQkSteps][kHeadTiles][32 lanes], 1152 bytes a head.
+  // Where the query does not fit into registers its fragments follow this struct: uint4
+  // [kQkSteps][kHeadTiles][32 lanes], 1152 bytes a head. A change here changes the manifest's smem.
   struct Shared {
     __nv_bfloat16 rows[kStages][kBlockT][kRowStride];  // ckv 512 | kpe 64 | pad 8
     float4 partial_scores[kWarps][kHeadTiles][kTokenTiles][kvr::kWarpLanes];  // as fragments
     int kept[kStages][kBlockT];                                               // 0: a padding slot
   };
-  static_assert(sizeof(Shared) % 16 == 0);
+  static_assert(sizeof(Shared) ==
+                kStages * kBlockT * (kRowStride * 2 + 4) + kWarps * kBlockH * kBlockT * 4);
 };
 
 // Copies the KV rows that sparse_indices names into a stage of shared memory. kThreadsPerRow
