@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/command.h"
+
+#include <cstdio>
+
+#include "core/status.h"
+
+namespace kvr::cli {
+
+void OpOptions::AddOp(CLI::App* app) {
+  app->add_option("OP", op, "operation, as `kvr list` names it")->required();
+}
+
+void OpOptions::AddAxes(CLI::App* app) {
+  app->add_option("--axes", axes,
+                  "shape, as in num_tokens=96,topk=512; repeat it for several; an axis left out "
+                  "takes the operation's default")
+      ->type_name("A=N,...")
+      ->allow_extra_args(false)
+      ->take_all();
+}
+
+void OpOptions::AddVariants(CLI::App* app) {
+  app->add_option("--variant", variants, "only this variant; repeatable")
+      ->type_name("NAME")
+      ->allow_extra_args(false)
+      ->take_all();
+  app->add_option("--set", pins, "give a tunable this value; repeatable")
+      ->type_name("TUNABLE=VALUE")
+      ->allow_extra_args(false)
+      ->take_all();
+}
+
+void OpOptions::AddDevice(CLI::App* app) {
+  app->add_option("--device", device, "cuda, cuda:N, host, null, or auto: a GPU if one answers")
+      ->type_name("NAME");
+}
+
+void OpOptions::AddProfile(CLI::App* app) {
+  app->add_option("--profile", profile, "a described device instead of a real one")
+      ->type_name("NAME");
+}
+
+void OpOptions::AddTargets(CLI::App* app) {
+  app->add_option("--target", targets, "what to compile for, as in sm_90a,sm_120a,host")
+      ->type_name("T,...");
+}
+
+void OpOptions::AddAll(CLI::App* app) {
+  app->add_flag("--all", all, "every config of each variant, not its default alone");
+}
+
+CLI::App* Subcommand(CLI::App& app, const std::string& name, const std::string& description,
+                     const std::string& example) {
+  CLI::App* sub = app.add_subcommand(name, description);
+  sub->footer("Example:\n  " + example +
+              "\n\nExit codes: 0 done; 1 it ran and something is wrong; 2 the command line or an "
+              "input is wrong.");
+  sub->fallthrough();  // --json and --plugins may follow the subcommand
+  return sub;
+}
+
+absl::StatusOr<std::unique_ptr<Platform>> OpenPlatform(const GlobalOptions& global) {
+  PlatformOptions options;
+  options.plugin_roots = global.plugins;
+  return Platform::Open(options);
+}
+
+absl::StatusOr<std::vector<VariantPtr>> ChosenVariants(const Catalog& catalog,
+                                                       const OpOptions& options) {
+  KVR_ASSIGN_OR_RETURN(const Catalog::Op* op, catalog.FindOp(options.op));
+  if (options.variants.empty()) return op->variants;
+  std::vector<VariantPtr> chosen;
+  for (const std::string& name : options.variants) {
+    KVR_ASSIGN_OR_RETURN(VariantPtr variant, catalog.Find(options.op, name));
+    chosen.push_back(std::move(variant));
+  }
+  return chosen;
+}
+
+absl::StatusOr<std::vector<AxisVector>> ChosenShapes(const OpSpec& op, const OpOptions& options) {
+  std::vector<AxisVector> shapes;
+  for (const std::string& text : options.axes) {
+    KVR_ASSIGN_OR_RETURN(Axes axes, ParseAxes(text));
+    KVR_ASSIGN_OR_RETURN(AxisVector resolved, ResolveAxes(op, axes));
+    shapes.push_back(resolved);
+  }
+  if (shapes.empty()) {
+    KVR_ASSIGN_OR_RETURN(AxisVector resolved, ResolveAxes(op, {}));
+    shapes.push_back(resolved);
+  }
+  return shapes;
+}
+
+Json ConfigJson(const Config& config) {
+  Json json = Json::object();
+  for (const auto& [name, value] : config) json[name] = value;
+  return json;
+}
+
+Json AxesJson(const Axes& axes) { return ConfigJson(axes); }
+
+Json ErrorJson(const absl::Status& status) {
+  return {{"code", absl::StatusCodeToString(status.code())},
+          {"what", std::string(What(status))},
+          {"fix", std::string(Fix(status))}};
+}
+
+void Print(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+void PrintJson(const Json& json) {
+  // A message may quote bytes of a broken file: invalid UTF-8 is replaced, not thrown at.
+  Print(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+int PrintError(const absl::Status& status, bool json) {
+  if (json) {
+    PrintJson({{"error", ErrorJson(status)}});
+  } else {
+    const std::string what(What(status)), fix(Fix(status));
+    std::fprintf(stderr, "kvr: %s\n", what.c_str());
+    if (!fix.empty()) std::fprintf(stderr, "  %s\n", fix.c_str());
+  }
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kOutOfRange:
+      return kWrongInput;
+    default:
+      return kFailed;
+  }
+}
+
+}  // namespace kvr::cli

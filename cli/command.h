@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every subcommand shares: its options' types, how it reports, and its exit codes.
+//
+//   0  done
+//   1  it ran, and something is wrong: a variant failed, a component is missing
+//   2  the command line or an input file is wrong; nothing was done
+//
+// A subcommand is one file with one function, AddX(app, commands), which declares its options and
+// registers what to run. Human output goes to stdout as tables, progress and errors to stderr;
+// with --json stdout is one JSON document and nothing else.
+//
+// Threading: the CLI's own thread only.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "api/platform.h"
+#include "core/device_info.h"
+#include "tuner/space.h"
+
+namespace kvr::cli {
+
+using Json = nlohmann::ordered_json;
+
+inline constexpr int kDone = 0;
+inline constexpr int kFailed = 1;
+inline constexpr int kWrongInput = 2;
+
+// Options that every subcommand takes.
+struct GlobalOptions {
+  bool json = false;
+  std::vector<std::string> plugins;  // --plugins DIR, repeatable
+};
+
+// Options of the subcommands that work on an op.
+struct OpOptions {
+  std::string op;
+  std::vector<std::string> axes;      // --axes, repeatable: one shape each
+  std::vector<std::string> variants;  // --variant, repeatable; empty: all
+  std::vector<std::string> pins;      // --set
+  std::string device = "auto";
+  std::string profile;
+  std::string targets;
+  bool all = false;
+
+  // Each takes the options it needs.
+  void AddOp(CLI::App* app);
+  void AddAxes(CLI::App* app);
+  void AddVariants(CLI::App* app);
+  void AddDevice(CLI::App* app);
+  void AddProfile(CLI::App* app);
+  void AddTargets(CLI::App* app);
+  void AddAll(CLI::App* app);
+};
+
+// The subcommand that the command line chose; set by CLI11's callback.
+struct Commands {
+  GlobalOptions global;
+  std::function<absl::StatusOr<int>()> run;
+};
+
+void AddDoctor(CLI::App& app, Commands& commands);
+void AddList(CLI::App& app, Commands& commands);
+void AddCompile(CLI::App& app, Commands& commands);
+void AddVerify(CLI::App& app, Commands& commands);
+void AddTune(CLI::App& app, Commands& commands);
+void AddRun(CLI::App& app, Commands& commands);
+void AddExplain(CLI::App& app, Commands& commands);
+void AddCache(CLI::App& app, Commands& commands);
+
+// A subcommand `name` with a description and an example under its --help.
+CLI::App* Subcommand(CLI::App& app, const std::string& name, const std::string& description,
+                     const std::string& example);
+
+absl::StatusOr<std::unique_ptr<Platform>> OpenPlatform(const GlobalOptions& global);
+
+// The op's variants that --variant names, all of them if none is named.
+absl::StatusOr<std::vector<VariantPtr>> ChosenVariants(const Catalog& catalog,
+                                                       const OpOptions& options);
+// One AxisVector for each --axes; the op's defaults if none is given.
+absl::StatusOr<std::vector<AxisVector>> ChosenShapes(const OpSpec& op, const OpOptions& options);
+
+Json ConfigJson(const Config& config);
+Json AxesJson(const Axes& axes);
+Json ErrorJson(const absl::Status& status);
+
+void Print(std::string_view text);  // stdout
+void PrintJson(const Json& json);
+// "kvr: WHAT" and "  FIX" on stderr; as JSON on stdout when asked. Gives the exit code.
+int PrintError(const absl::Status& status, bool json);
+
+}  // namespace kvr::cli

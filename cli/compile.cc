@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kvr compile OP: every variant's binary for the targets asked for, with the resources it uses.
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "cli/table.h"
+#include "cli/work.h"
+#include "core/status.h"
+
+namespace kvr::cli {
+namespace {
+
+absl::StatusOr<int> RunCompile(const GlobalOptions& global, const OpOptions& options) {
+  KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, OpenPlatform(global));
+  std::vector<std::string> targets;
+  if (!options.targets.empty()) {
+    KVR_ASSIGN_OR_RETURN(targets, ParseTargets(options.targets));
+  }
+  CompileRequest request;
+  KVR_RETURN_IF_ERROR(FillRequest(options, &request));
+  request.coverage = options.all ? Coverage::kAll : Coverage::kDefault;
+  CompileReport report;
+  {
+    ProgressBar progress(global.json);
+    KVR_ASSIGN_OR_RETURN(
+        report, Compile(*platform, Settings(global, options, &progress), targets, request));
+  }
+  Json binaries = Json::array();
+  Table table({{"variant"},
+               {"config"},
+               {"target"},
+               {"status"},
+               {"regs", Table::Align::kRight},
+               {"smem", Table::Align::kRight},
+               {"spills", Table::Align::kRight},
+               {"size", Table::Align::kRight},
+               {"cache"},
+               {"ms", Table::Align::kRight}});
+  int failed = 0, hits = 0;
+  for (const CompileResult& binary : report.binaries) {
+    const bool passed = binary.status == TrialStatus::kPassed;
+    failed += passed ? 0 : 1;
+    hits += binary.cache_hit ? 1 : 0;
+    binaries.push_back({{"variant", binary.variant},
+                        {"config", ConfigJson(binary.config)},
+                        {"target", binary.target},
+                        {"status", TrialStatusName(binary.status)},
+                        {"reason", binary.reason},
+                        {"registers", binary.registers},
+                        {"smem_static", binary.smem_static},
+                        {"smem_dynamic", binary.smem_dynamic},
+                        {"spill_bytes", binary.spill_bytes},
+                        {"binary_bytes", binary.binary_bytes},
+                        {"cache", binary.cache_hit ? "hit" : "miss"},
+                        {"ms", binary.ms}});
+    table.Row({binary.variant,
+               ShortConfig(platform->catalog(), options.op, binary.variant, binary.config),
+               binary.target, std::string(TrialStatusName(binary.status)),
+               binary.registers > 0 ? absl::StrCat(binary.registers) : "-",
+               passed ? Bytes(binary.smem_static + std::max<int64_t>(binary.smem_dynamic, 0)) : "-",
+               passed ? Bytes(binary.spill_bytes) : "-", passed ? Bytes(binary.binary_bytes) : "-",
+               binary.cache_hit ? "hit" : "miss", absl::StrFormat("%.1f", binary.ms)});
+  }
+  if (global.json) {
+    PrintJson({{"binaries", binaries},
+               {"skipped", SkippedJson(report.skipped)},
+               {"cancelled", report.cancelled}});
+  } else {
+    Print(table.Render(TerminalWidth()));
+    PrintSkipped(report.skipped);
+    for (const CompileResult& binary : report.binaries)
+      if (binary.status != TrialStatus::kPassed)
+        Print(
+            absl::StrCat("\n", binary.variant, " for ", binary.target, ":\n", binary.reason, "\n"));
+    Print(absl::StrFormat("%d binaries: %d from the cache, %d failed\n", report.binaries.size(),
+                          hits, failed));
+  }
+  return failed > 0 || report.binaries.empty() || report.cancelled ? kFailed : kDone;
+}
+
+}  // namespace
+
+void AddCompile(CLI::App& app, Commands& commands) {
+  auto options = std::make_shared<OpOptions>();
+  CLI::App* sub =
+      Subcommand(app, "compile", "Compile variants; registers, shared memory and spills",
+                 "kvr compile mla_sparse_decode --target sm_90a,sm_120a");
+  options->AddOp(sub);
+  options->AddAxes(sub);
+  options->AddVariants(sub);
+  options->AddTargets(sub);
+  options->AddAll(sub);
+  sub->callback([&commands, options] {
+    commands.run = [&commands, options] { return RunCompile(commands.global, *options); };
+  });
+}
+
+}  // namespace kvr::cli

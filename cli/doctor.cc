@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kvr doctor: what KVR found on this machine, what it will do without, and how to change that.
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "cli/command.h"
+#include "cli/table.h"
+#include "core/status.h"
+
+namespace kvr::cli {
+namespace {
+
+std::string_view StateName(Component::State state) {
+  switch (state) {
+    case Component::State::kReady:
+      return "ready";
+    case Component::State::kMissing:
+      return "missing";
+    case Component::State::kBroken:
+      return "broken";
+  }
+  return "";
+}
+
+absl::StatusOr<int> RunDoctor(const GlobalOptions& global) {
+  KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, OpenPlatform(global));
+  Json components = Json::array();
+  Table found({{"component"}, {"state"}, {"found"}});
+  bool broken = false;
+  for (const Component& component : platform->components()) {
+    broken |= component.state == Component::State::kBroken;
+    components.push_back({{"name", component.name},
+                          {"state", StateName(component.state)},
+                          {"found", component.found},
+                          {"explanation", component.explanation}});
+    found.Row({component.name, std::string(StateName(component.state)), component.found});
+  }
+  Json devices = Json::array();
+  Table table({{"device"},
+               {"name"},
+               {"target"},
+               {"SMs", Table::Align::kRight},
+               {"smem/block", Table::Align::kRight},
+               {"driver"}});
+  for (const std::string& name : platform->DeviceNames()) {
+    absl::StatusOr<std::unique_ptr<Device>> device = platform->OpenDevice(name);
+    if (!device.ok()) {
+      broken = true;
+      devices.push_back({{"device", name}, {"error", ErrorJson(device.status())}});
+      table.Row({name, std::string(What(device.status()))});
+      continue;
+    }
+    const DeviceInfo& info = (*device)->info();
+    devices.push_back({{"device", name},
+                       {"name", info.name},
+                       {"model", info.model},
+                       {"target", info.target},
+                       {"uuid", info.uuid},
+                       {"driver", info.driver},
+                       {"sms", info.sms},
+                       {"smem_per_block", info.smem_per_block},
+                       {"l2_bytes", info.l2_bytes}});
+    table.Row({name, info.name, info.target, absl::StrCat(info.sms), Bytes(info.smem_per_block),
+               info.driver});
+  }
+  const std::vector<std::string> targets = platform->CompilableTargets();
+  if (global.json) {
+    PrintJson({{"components", components}, {"devices", devices}, {"targets", targets}});
+    return broken ? kFailed : kDone;
+  }
+  Print(found.Render(TerminalWidth()) + "\n" + table.Render(TerminalWidth()) + "\n");
+  Print(targets.empty() ? "compiles for nothing: only cached binaries can run\n"
+                        : absl::StrCat("compiles for ", absl::StrJoin(targets, ", "), "\n"));
+  for (const Component& component : platform->components())
+    if (component.state != Component::State::kReady)
+      Print(absl::StrCat("\n", component.name, ": ", component.explanation, "\n"));
+  return broken ? kFailed : kDone;
+}
+
+}  // namespace
+
+void AddDoctor(CLI::App& app, Commands& commands) {
+  CLI::App* sub = Subcommand(app, "doctor", "What was found on this machine, and what is missing",
+                             "kvr doctor");
+  sub->callback([&commands] { commands.run = [&commands] { return RunDoctor(commands.global); }; });
+}
+
+}  // namespace kvr::cli

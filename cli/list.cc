@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kvr list [OP]: operations, their variants, and what was refused with the reason.
+#include "cli/command.h"
+#include "cli/table.h"
+#include "core/status.h"
+
+namespace kvr::cli {
+namespace {
+
+std::string_view SemanticsName(Semantics semantics) {
+  return semantics == Semantics::kExact ? "exact" : "approximate";
+}
+
+absl::StatusOr<int> RunList(const GlobalOptions& global, const std::string& only) {
+  KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, OpenPlatform(global));
+  const Catalog& catalog = platform->catalog();
+  if (!only.empty()) KVR_RETURN_IF_ERROR(catalog.FindOp(only).status());
+
+  Json ops = Json::array();
+  Table table({{"operation"},
+               {"variant"},
+               {"version"},
+               {"semantics"},
+               {"extends"},
+               {"targets"},
+               {"plugin"}});
+  for (const auto& op : catalog.ops()) {
+    if (!only.empty() && op->name() != only) continue;
+    Json variants = Json::array();
+    for (const VariantPtr& variant : op->variants) {
+      variants.push_back({{"name", variant->name},
+                          {"semantics", SemanticsName(variant->semantics)},
+                          {"plugin", variant->plugin},
+                          {"version", variant->version},
+                          {"state", "admitted"},
+                          {"baseline", variant->is_baseline},
+                          {"extends", variant->extends},
+                          {"targets", variant->targets},
+                          {"fingerprint", variant->fingerprint.Hex()}});
+      std::string targets;
+      for (const std::string& target : variant->targets)
+        targets += (targets.empty() ? "" : ",") + target;
+      table.Row({op->name(), variant->name + (variant->is_baseline ? " *" : ""), variant->version,
+                 std::string(SemanticsName(variant->semantics)), variant->extends, targets,
+                 variant->plugin});
+    }
+    ops.push_back({{"name", op->name()}, {"variants", variants}});
+  }
+  Json rejected = Json::array();
+  for (const Rejection& rejection : catalog.rejections()) {
+    Json entry = ErrorJson(rejection.status);
+    entry["path"] = rejection.path;
+    rejected.push_back(entry);
+  }
+  if (global.json) {
+    PrintJson({{"ops", ops}, {"rejected", rejected}});
+    return kDone;
+  }
+  Print(table.Render(TerminalWidth()));
+  Print("* the baseline: serves whatever nothing else is selected for\n");
+  for (const Rejection& rejection : catalog.rejections()) {
+    Print("\nrefused: " + rejection.path + "\n  " + std::string(What(rejection.status)) + "\n");
+    if (!Fix(rejection.status).empty()) Print("  " + std::string(Fix(rejection.status)) + "\n");
+  }
+  return kDone;
+}
+
+}  // namespace
+
+void AddList(CLI::App& app, Commands& commands) {
+  auto only = std::make_shared<std::string>();
+  CLI::App* sub =
+      Subcommand(app, "list", "Operations and their variants", "kvr list --plugins ~/my-variants");
+  sub->add_option("OP", *only, "only this operation");
+  sub->callback([&commands, only] {
+    commands.run = [&commands, only] { return RunList(commands.global, *only); };
+  });
+}
+
+}  // namespace kvr::cli

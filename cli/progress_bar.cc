@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/progress_bar.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "core/strings.h"
+
+namespace kvr::cli {
+namespace {
+
+constexpr int kBarCells = 24;
+constexpr int kFallbackWidth = 80;
+constexpr absl::Duration kRedraw = absl::Milliseconds(50);
+constexpr absl::Duration kPlainLine = absl::Seconds(5);
+
+std::atomic<bool> interrupted{false};
+
+extern "C" void OnInterrupt(int) {
+  interrupted.store(true);
+  std::signal(SIGINT, SIG_DFL);
+}
+
+int ErrorWidth() {
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kFallbackWidth;
+  return size.ws_col;
+}
+
+}  // namespace
+
+std::string BarText(const ProgressUpdate& update, int width) {
+  const int filled = update.total > 0 ? kBarCells * update.done / update.total : 0;
+  std::string head = StrCat("[", std::string(static_cast<size_t>(filled), '#'),
+                            std::string(static_cast<size_t>(kBarCells - filled), '.'), "] ",
+                            PhaseName(update.phase), " ", update.done, "/", update.total);
+  const std::string tail =
+      update.eta_seconds >= 0 ? absl::StrFormat("  %.0f s left", update.eta_seconds) : "";
+  std::string current = update.current.empty() ? "" : "  " + update.current;
+  const int room = width - static_cast<int>(head.size() + tail.size());
+  if (static_cast<int>(current.size()) > room) {
+    constexpr int kEllipsis = 3;
+    current =
+        room > kEllipsis ? current.substr(0, static_cast<size_t>(room - kEllipsis)) + "..." : "";
+  }
+  return head + current + tail;
+}
+
+ProgressBar::ProgressBar(bool quiet) : quiet_(quiet), terminal_(isatty(STDERR_FILENO) != 0) {}
+
+ProgressBar::~ProgressBar() { Wipe(); }
+
+void ProgressBar::Wipe() {
+  if (!drawn_) return;
+  std::fputs("\r\033[K", stderr);
+  drawn_ = false;
+}
+
+void ProgressBar::Update(const ProgressUpdate& update) {
+  if (quiet_) return;
+  const bool new_phase = !any_ || update.phase != last_phase_;
+  const bool last = update.done == update.total;
+  const absl::Time now = absl::Now();
+  if (!new_phase && !last && now - last_ < (terminal_ ? kRedraw : kPlainLine)) return;
+  any_ = true;
+  last_phase_ = update.phase;
+  last_ = now;
+  if (!terminal_) {
+    std::fprintf(stderr, "%s %d/%d\n", std::string(PhaseName(update.phase)).c_str(), update.done,
+                 update.total);
+    return;
+  }
+  Wipe();
+  std::fputs(BarText(update, ErrorWidth() - 1).c_str(), stderr);
+  std::fflush(stderr);
+  drawn_ = true;
+}
+
+void ProgressBar::Note(std::string_view line) {
+  Wipe();
+  std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
+}
+
+const std::atomic<bool>* CancelOnInterrupt() {
+  std::signal(SIGINT, OnInterrupt);
+  return &interrupted;
+}
+
+}  // namespace kvr::cli

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tables that fit a terminal: columns sized to their content, the widest text column shortened
+// with an ellipsis when the line would be wider than the terminal (never when output is a pipe).
+//
+// Threading: a Table belongs to one thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvr::cli {
+
+class Table {
+ public:
+  enum class Align { kLeft, kRight };
+  struct Column {
+    std::string title;
+    Align align = Align::kLeft;
+  };
+
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+  void Row(std::vector<std::string> cells);
+  bool empty() const { return rows_.empty(); }
+  // `width` in character cells; 0: unlimited.
+  std::string Render(int width) const;
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// Of standard output; 0 when it is not a terminal.
+int TerminalWidth();
+
+std::string Bytes(int64_t bytes);     // "54.2 KiB"
+std::string Microseconds(double us);  // "14.6 us", "3.20 ms"
+
+}  // namespace kvr::cli

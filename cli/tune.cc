@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kvr tune OP: compile, verify and measure the space, select a config per tuning key.
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/selections.h"
+#include "cli/table.h"
+#include "cli/work.h"
+#include "core/status.h"
+
+namespace kvr::cli {
+namespace {
+
+struct TuneOptions : OpOptions {
+  std::string selections;
+  std::string key_policy;
+  int64_t memory_mib = 0;
+  double timeout_s = 0;
+};
+
+Json ToJson(const TuneReport& report) {
+  Json selections = Json::array(), pruned = Json::array(), trials = Json::array();
+  for (const TunedKey& key : report.selections) {
+    selections.push_back({{"key", AxesJson(key.key)},
+                          {"variant", key.variant},
+                          {"config", ConfigJson(key.config)},
+                          {"median_us", key.median_us},
+                          {"tried", key.tried},
+                          {"incumbent_variant", key.incumbent_variant},
+                          {"incumbent_config", ConfigJson(key.incumbent_config)},
+                          {"incumbent_us", key.incumbent_us},
+                          {"incumbent_kept", key.incumbent_kept},
+                          {"gain", key.gain},
+                          {"published", key.published},
+                          {"note", key.note}});
+  }
+  for (const TuneReport::PrunedConfig& config : report.pruned) {
+    pruned.push_back({{"variant", config.variant},
+                      {"config", ConfigJson(config.config)},
+                      {"reason", config.reason},
+                      {"axes", AxesJson(config.axes)}});
+  }
+  for (const Trial& trial : report.trials) {
+    trials.push_back({{"variant", trial.variant},
+                      {"config", ConfigJson(trial.config)},
+                      {"axes", AxesJson(trial.axes)},
+                      {"status", TrialStatusName(trial.status)},
+                      {"reason", trial.reason},
+                      {"max_abs", trial.max_abs},
+                      {"max_rel", trial.max_rel},
+                      {"screen_us", trial.screen_us},
+                      {"median_us", trial.median_us},
+                      {"spread", trial.spread}});
+  }
+  return {{"device", report.device.name},
+          {"seed", report.seed},
+          {"selections", selections},
+          {"pruned", pruned},
+          {"trials", trials},
+          {"skipped", SkippedJson(report.skipped)},
+          {"digest", report.digest},
+          {"respawns", report.respawns},
+          {"cancelled", report.cancelled}};
+}
+
+void PrintText(const Catalog& catalog, const TuneOptions& options, const TuneReport& report) {
+  Table table({{"key"},
+               {"selected"},
+               {"config"},
+               {"median", Table::Align::kRight},
+               {"incumbent", Table::Align::kRight},
+               {"gain", Table::Align::kRight},
+               {"tried", Table::Align::kRight}});
+  for (const TunedKey& key : report.selections) {
+    table.Row({AxesText(key.key), key.variant.empty() ? "nothing" : key.variant,
+               key.variant.empty() ? "" : ShortConfig(catalog, options.op, key.variant, key.config),
+               Microseconds(key.median_us),
+               key.incumbent_variant.empty() ? "-" : Microseconds(key.incumbent_us),
+               key.incumbent_variant.empty() ? "-" : absl::StrFormat("%.1f %%", 100 * key.gain),
+               absl::StrCat(key.tried)});
+  }
+  Print(table.Render(TerminalWidth()));
+  for (const TunedKey& key : report.selections)
+    if (!key.note.empty()) Print(AxesText(key.key) + ": " + key.note + "\n");
+  PrintSkipped(report.skipped);
+  int failed = 0;
+  for (const Trial& trial : report.trials) failed += trial.status == TrialStatus::kPassed ? 0 : 1;
+  Print(absl::StrFormat("%d configs pruned before running, %d failed; measured on %s\n",
+                        report.pruned.size(), failed, report.device.name));
+  if (report.device.kind == "host") Print("host timings rank nothing on a GPU\n");
+  if (!report.digest.empty())
+    Print(absl::StrCat("selections in ", options.selections, ", digest ",
+                       report.digest.substr(0, 12), "\n"));
+  else if (options.selections.empty())
+    Print("not stored: name a file with --selections to keep the selections\n");
+}
+
+absl::StatusOr<int> RunTune(const GlobalOptions& global, const TuneOptions& options) {
+  KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, OpenPlatform(global));
+  TuneRequest request;
+  KVR_RETURN_IF_ERROR(FillRequest(options, &request));
+  request.selection_file = options.selections;
+  request.publish = !options.selections.empty();
+  request.key_policy = options.key_policy;
+  TuneReport report;
+  {
+    ProgressBar progress(global.json);
+    TuneSettings settings = Settings(global, options, &progress);
+    settings.memory_bytes = options.memory_mib << 20;
+    if (options.timeout_s > 0) settings.timeout_s = options.timeout_s;
+    KVR_ASSIGN_OR_RETURN(report, Tune(*platform, settings, request));
+  }
+  if (global.json) {
+    PrintJson(ToJson(report));
+  } else {
+    PrintText(platform->catalog(), options, report);
+  }
+  bool selected = !report.selections.empty();
+  for (const TunedKey& key : report.selections) selected &= !key.variant.empty();
+  return selected && !report.cancelled ? kDone : kFailed;
+}
+
+}  // namespace
+
+void AddTune(CLI::App& app, Commands& commands) {
+  auto options = std::make_shared<TuneOptions>();
+  CLI::App* sub = Subcommand(
+      app, "tune", "Measure the space and select a config per tuning key",
+      "kvr tune mla_sparse_decode --axes num_tokens=64,topk=512 --selections selections.json");
+  options->AddOp(sub);
+  options->AddAxes(sub);
+  options->AddVariants(sub);
+  options->AddDevice(sub);
+  AddSelections(sub, &options->selections);
+  sub->add_option(
+         "--key-policy", options->key_policy,
+         "how axes become keys, as in topk:pow2; the file's or the operation's if left out")
+      ->type_name("POLICY");
+  sub->add_option("--memory", options->memory_mib, "most device memory to use, MiB")
+      ->type_name("MIB");
+  sub->add_option("--timeout", options->timeout_s, "seconds that one config's kernels may take")
+      ->type_name("S");
+  sub->callback([&commands, options] {
+    commands.run = [&commands, options] { return RunTune(commands.global, *options); };
+  });
+}
+
+}  // namespace kvr::cli

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kvr verify OP: every variant against the operation's reference, in a worker process.
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/table.h"
+#include "cli/work.h"
+#include "core/status.h"
+
+namespace kvr::cli {
+namespace {
+
+struct VerifyOptions : OpOptions {
+  int64_t memory_mib = 0;
+  double timeout_s = 0;
+  uint64_t seed = 0;
+};
+
+absl::StatusOr<int> RunVerify(const GlobalOptions& global, const VerifyOptions& options) {
+  KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, OpenPlatform(global));
+  VerifyRequest request;
+  KVR_RETURN_IF_ERROR(FillRequest(options, &request));
+  request.coverage = options.all ? Coverage::kAll : Coverage::kDefault;
+  request.seed = options.seed;
+  VerifyReport report;
+  {
+    ProgressBar progress(global.json);
+    TuneSettings settings = Settings(global, options, &progress);
+    settings.memory_bytes = options.memory_mib << 20;
+    if (options.timeout_s > 0) settings.timeout_s = options.timeout_s;
+    KVR_ASSIGN_OR_RETURN(report, Verify(*platform, settings, request));
+  }
+  Json results = Json::array();
+  Table table({{"variant"},
+               {"config"},
+               {"shape"},
+               {"status"},
+               {"max abs", Table::Align::kRight},
+               {"max rel", Table::Align::kRight}});
+  int failed = 0;
+  for (const VerifyResult& result : report.results) {
+    failed += result.status == TrialStatus::kPassed ? 0 : 1;
+    results.push_back({{"variant", result.variant},
+                       {"config", ConfigJson(result.config)},
+                       {"axes", AxesJson(result.axes)},
+                       {"device", result.device},
+                       {"status", TrialStatusName(result.status)},
+                       {"reason", result.reason},
+                       {"max_abs", result.max_abs},
+                       {"max_rel", result.max_rel}});
+    table.Row({result.variant,
+               ShortConfig(platform->catalog(), options.op, result.variant, result.config),
+               AxesText(result.axes), std::string(TrialStatusName(result.status)),
+               absl::StrFormat("%.2e", result.max_abs), absl::StrFormat("%.2e", result.max_rel)});
+  }
+  if (global.json) {
+    PrintJson({{"device", report.device.name},
+               {"seed", report.seed},
+               {"results", results},
+               {"skipped", SkippedJson(report.skipped)},
+               {"respawns", report.respawns},
+               {"cancelled", report.cancelled}});
+  } else {
+    Print(table.Render(TerminalWidth()));
+    PrintSkipped(report.skipped);
+    for (const VerifyResult& result : report.results)
+      if (result.status != TrialStatus::kPassed)
+        Print(absl::StrCat("\n", result.variant, " at ", AxesText(result.axes), ": ", result.reason,
+                           "\n"));
+    Print(absl::StrFormat("%d of %d passed on %s (seed %d)\n", report.results.size() - failed,
+                          report.results.size(), report.device.name, report.seed));
+  }
+  return failed > 0 || report.results.empty() || report.cancelled ? kFailed : kDone;
+}
+
+}  // namespace
+
+void AddVerify(CLI::App& app, Commands& commands) {
+  auto options = std::make_shared<VerifyOptions>();
+  CLI::App* sub =
+      Subcommand(app, "verify", "Prove variants against the operation's float64 reference",
+                 "kvr verify mla_sparse_decode --device host --axes num_tokens=7,topk=37");
+  options->AddOp(sub);
+  options->AddAxes(sub);
+  options->AddVariants(sub);
+  options->AddDevice(sub);
+  options->AddAll(sub);
+  sub->add_option("--memory", options->memory_mib, "most device memory to use, MiB")
+      ->type_name("MIB");
+  sub->add_option("--timeout", options->timeout_s, "seconds that one config's kernels may take")
+      ->type_name("S");
+  sub->add_option("--seed", options->seed, "of the first input set; drawn anew when left out");
+  sub->callback([&commands, options] {
+    commands.run = [&commands, options] { return RunVerify(commands.global, *options); };
+  });
+}
+
+}  // namespace kvr::cli

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/work.h"
+
+#include "core/status.h"
+
+namespace kvr::cli {
+
+absl::Status FillRequest(const OpOptions& options, WorkRequest* request) {
+  request->op = options.op;
+  request->variants = options.variants;
+  request->pins = options.pins;
+  for (const std::string& text : options.axes) {
+    KVR_ASSIGN_OR_RETURN(Axes axes, ParseAxes(text));
+    request->shapes.push_back(std::move(axes));
+  }
+  return absl::OkStatus();
+}
+
+TuneSettings Settings(const GlobalOptions& global, const OpOptions& options,
+                      ProgressBar* progress) {
+  TuneSettings settings;
+  settings.device = options.device;
+  settings.plugin_roots = global.plugins;
+  settings.progress = progress;
+  settings.cancel = CancelOnInterrupt();
+  return settings;
+}
+
+Json SkippedJson(const std::vector<Skipped>& skipped) {
+  Json json = Json::array();
+  for (const Skipped& skip : skipped)
+    json.push_back({{"variant", skip.variant}, {"reason", skip.reason}});
+  return json;
+}
+
+void PrintSkipped(const std::vector<Skipped>& skipped) {
+  for (const Skipped& skip : skipped) Print("skipped: " + skip.variant + ": " + skip.reason + "\n");
+}
+
+std::string ShortConfig(const Catalog& catalog, const std::string& op, const std::string& variant,
+                        const Config& config) {
+  const absl::StatusOr<VariantPtr> found = catalog.Find(op, variant);
+  if (!found.ok()) return ConfigText(config);
+  const Config defaults = DefaultConfig((*found)->tunables);
+  Config differs;
+  for (const auto& [name, value] : config) {
+    const auto it = defaults.find(name);
+    if (it == defaults.end() || it->second != value) differs[name] = value;
+  }
+  return differs.empty() ? "default" : ConfigText(differs);
+}
+
+}  // namespace kvr::cli

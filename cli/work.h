@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What compile, verify and tune share: the request from the options, settings with progress and
+// interruption, and the list of what was skipped.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "api/tune.h"
+#include "cli/command.h"
+#include "cli/progress_bar.h"
+
+namespace kvr::cli {
+
+absl::Status FillRequest(const OpOptions& options, WorkRequest* request);
+TuneSettings Settings(const GlobalOptions& global, const OpOptions& options, ProgressBar* progress);
+
+Json SkippedJson(const std::vector<Skipped>& skipped);
+void PrintSkipped(const std::vector<Skipped>& skipped);
+
+// "config" for tables: what differs from the variant's default, or "default".
+std::string ShortConfig(const Catalog& catalog, const std::string& op, const std::string& variant,
+                        const Config& config);
+
+}  // namespace kvr::cli
