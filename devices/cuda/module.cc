@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "devices/cuda/module.h"
 
+#include <elf.h>
+
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <mutex>
 #include <string>
 
@@ -12,6 +15,35 @@
 
 namespace kvr::cuda {
 namespace {
+
+// The driver takes an image without its size and trusts what its header says, so a truncated cubin
+// would make it read beyond the end: sizes are checked here first.
+bool IsWholeCubin(std::string_view bytes) {
+  Elf64_Ehdr header;
+  if (bytes.size() < sizeof header) return false;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  const auto fits = [&](uint64_t offset, uint64_t size) {
+    return offset <= bytes.size() && size <= bytes.size() - offset;
+  };
+  if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != EM_CUDA ||
+      header.e_shnum == 0 || header.e_shentsize != sizeof(Elf64_Shdr) ||
+      !fits(header.e_shoff, uint64_t{header.e_shnum} * sizeof(Elf64_Shdr)) ||
+      !fits(header.e_phoff, uint64_t{header.e_phnum} * header.e_phentsize)) {
+    return false;
+  }
+  for (int i = 0; i < header.e_shnum; ++i) {
+    Elf64_Shdr section;
+    std::memcpy(&section, bytes.data() + header.e_shoff + i * sizeof section, sizeof section);
+    if (section.sh_type != SHT_NOBITS && !fits(section.sh_offset, section.sh_size)) return false;
+  }
+  return true;
+}
+
+bool IsImage(std::string_view bytes) {
+  if (bytes.substr(0, SELFMAG) == std::string_view(ELFMAG, SELFMAG)) return IsWholeCubin(bytes);
+  return bytes.find(".version") != std::string_view::npos &&
+         bytes.find('\0') == std::string_view::npos;  // PTX
+}
 
 class CudaModule : public Module {
  public:
@@ -93,8 +125,10 @@ class CudaModule : public Module {
 
 absl::StatusOr<std::unique_ptr<Module>> LoadModule(const Driver& driver, Context context,
                                                    const DeviceInfo& info, const Binary& binary) {
-  if (binary.bytes.empty()) {
-    return Error(absl::StatusCode::kInvalidArgument, "a binary without any bytes",
+  if (!IsImage(binary.bytes)) {
+    return Error(absl::StatusCode::kInvalidArgument,
+                 StrCat("a binary of ", binary.bytes.size(), " bytes for ", binary.target,
+                        " is no cubin, or not the whole of one"),
                  "compile it again");
   }
   const ScopedContext current(driver, context);

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What only the cuda device does; what every device does is in ../conformance.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/status.h"
+#include "devices/cuda/cuda.h"
+#include "devices/cuda/driver.h"
+#include "tests/devices/cuda/ptx.h"
+
+namespace kvr {
+namespace {
+
+using absl::StatusCode;
+using testing::HasSubstr;
+
+class Gpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto driver = cuda::GetDriver();
+    ASSERT_TRUE(driver.ok()) << driver.status();
+    driver_ = *driver;
+    auto device = OpenCuda(0);
+    ASSERT_TRUE(device.ok()) << device.status();
+    device_ = *std::move(device);
+    auto stream = device_->CreateStream();
+    ASSERT_TRUE(stream.ok()) << stream.status();
+    stream_ = *stream;
+    auto out = device_->Allocate(kOutBytes);
+    ASSERT_TRUE(out.ok()) << out.status();
+    out_ = *out;
+  }
+  void TearDown() override {
+    if (device_ == nullptr) return;
+    device_->Free(out_);
+    device_->DestroyStream(stream_);
+  }
+
+  std::unique_ptr<Module> Load(const char* ptx) {
+    Binary binary;
+    binary.target = device_->info().target;
+    binary.bytes = ptx;
+    auto module = device_->Load(binary);
+    EXPECT_TRUE(module.ok()) << module.status();
+    return module.ok() ? *std::move(module) : nullptr;
+  }
+
+  absl::Status LaunchSum(Function function, int64_t smem, LaunchAttributes attributes = {}) {
+    KernelLaunch launch;
+    launch.smem = smem;
+    uint32_t words = static_cast<uint32_t>(smem / 4);
+    void* params[] = {&out_, &words};
+    return device_->Launch(function, launch, attributes, params, stream_);
+  }
+
+  std::vector<uint32_t> Out(int count) {
+    std::vector<uint32_t> host(count);
+    EXPECT_EQ(device_->CopyToHost(host.data(), out_, count * 4, stream_), absl::OkStatus());
+    EXPECT_EQ(device_->Synchronize(stream_), absl::OkStatus());
+    return host;
+  }
+
+  static uint32_t SumOf(int64_t smem) {
+    const auto words = static_cast<uint32_t>(smem / 4);
+    return words * (words + 1) / 2;
+  }
+
+  static constexpr int64_t kOutBytes = 4096;
+  const cuda::Driver* driver_ = nullptr;
+  std::unique_ptr<Device> device_;
+  Stream stream_;
+  void* out_ = nullptr;
+};
+
+TEST_F(Gpu, DescribesItself) {
+  const DeviceInfo& info = device_->info();
+  EXPECT_EQ(info.kind, "cuda");
+  EXPECT_THAT(info.target, testing::StartsWith("sm_"));
+  EXPECT_THAT(info.uuid, testing::StartsWith("GPU-"));
+  EXPECT_EQ(info.uuid.size(), 40u);
+  EXPECT_THAT(info.driver, HasSubstr("CUDA "));
+  EXPECT_GE(info.smem_per_block, 48 << 10);
+  EXPECT_GT(info.l2_bytes, 0);
+  std::cout << info.name << " (" << info.model << ", " << info.target << "), " << info.sms
+            << " multiprocessors, L2 " << info.l2_bytes << ", shared memory " << info.smem_per_sm
+            << "/" << info.smem_per_block << "/" << info.smem_reserved_per_block << ", blocks "
+            << info.max_blocks_per_sm << ", threads " << info.max_threads_per_sm << ", driver "
+            << info.driver << std::endl;
+}
+
+TEST_F(Gpu, LeavesTheCurrentContextAlone) {
+  cuda::Context current = nullptr;
+  ASSERT_EQ(driver_->CtxGetCurrent(&current), cuda::kSuccess);
+  EXPECT_EQ(current, nullptr) << "opening and allocating made a context current for good";
+}
+
+TEST_F(Gpu, AdoptsTheApplicationsContextAndStream) {
+  cuda::DeviceHandle handle = 0;
+  cuda::Context context = nullptr;
+  ASSERT_EQ(driver_->DeviceGet(&handle, 0), cuda::kSuccess);
+  ASSERT_EQ(driver_->PrimaryCtxRetain(&context, handle), cuda::kSuccess);
+  {
+    auto adopted = OpenCudaContext(context);
+    ASSERT_TRUE(adopted.ok()) << adopted.status();
+    EXPECT_EQ((*adopted)->info().uuid, device_->info().uuid);
+    EXPECT_EQ((*adopted)->MemsetAsync(out_, 0x11, 16, stream_), absl::OkStatus());
+    EXPECT_EQ(Out(4)[3], 0x11111111u);
+  }
+  EXPECT_EQ(Out(4)[3], 0x11111111u) << "the application's context outlives the device";
+  driver_->PrimaryCtxRelease(handle);
+  EXPECT_EQ(OpenCudaContext(nullptr).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(Gpu, DynamicSharedMemoryIsOptedInAndNeverLowered) {
+  const int64_t most = device_->info().smem_per_block;
+  const auto module = Load(kPtx);
+  ASSERT_NE(module, nullptr);
+  auto function = module->Get("smem_sum", 0);
+  ASSERT_TRUE(function.ok()) << function.status();
+  const absl::Status refused = LaunchSum(*function, most);
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr(std::to_string(most)));
+
+  function = module->Get("smem_sum", most);
+  ASSERT_TRUE(function.ok()) << function.status();
+  ASSERT_TRUE(module->Get("smem_sum", 1024).ok());
+  ASSERT_EQ(LaunchSum(*function, most), absl::OkStatus());
+  EXPECT_EQ(Out(1)[0], SumOf(most));
+  EXPECT_EQ(*device_->BlocksPerSm(*function, 32, most), 1);
+}
+
+TEST_F(Gpu, CooperativeAndProgrammaticLaunchesRun) {
+  const auto module = Load(kPtx);
+  ASSERT_NE(module, nullptr);
+  auto function = module->Get("smem_sum", 64);
+  ASSERT_TRUE(function.ok()) << function.status();
+  ASSERT_EQ(LaunchSum(*function, 64, {.cooperative = true}), absl::OkStatus());
+  EXPECT_EQ(Out(1)[0], SumOf(64));
+  if (device_->info().max_cluster_size == 1) GTEST_SKIP() << "before Hopper";
+  ASSERT_EQ(LaunchSum(*function, 32, {.programmatic = true}), absl::OkStatus());
+  EXPECT_EQ(Out(1)[0], SumOf(32));
+}
+
+TEST_F(Gpu, ClustersUpToTheLargestRun) {
+  const int most = device_->info().max_cluster_size;
+  if (most == 1) GTEST_SKIP() << device_->info().name << " has no clusters";
+  const auto module = Load(kClusterPtx);
+  ASSERT_NE(module, nullptr);
+  auto function = module->Get("cluster_size", 0);
+  ASSERT_TRUE(function.ok()) << function.status();
+  void* params[] = {&out_};
+  for (uint32_t size = 2; size <= static_cast<uint32_t>(most); size *= 2) {
+    KernelLaunch launch;
+    launch.grid.x = 2 * size;
+    launch.cluster.x = size;
+    ASSERT_EQ(device_->Launch(*function, launch, {}, params, stream_), absl::OkStatus()) << size;
+    EXPECT_EQ(Out(static_cast<int>(2 * size)), std::vector<uint32_t>(2 * size, size));
+  }
+  KernelLaunch odd;
+  odd.grid.x = 3;
+  odd.cluster.x = 2;
+  EXPECT_FALSE(device_->Launch(*function, odd, {}, params, stream_).ok());
+}
+
+TEST_F(Gpu, CapturesAreSeenAndTakeLaunches) {
+  const auto module = Load(kPtx);
+  ASSERT_NE(module, nullptr);
+  auto function = module->Get("smem_sum", 64);
+  ASSERT_TRUE(function.ok()) << function.status();
+  const auto raw = static_cast<cuda::StreamHandle>(stream_.handle);
+  for (const int mode :
+       {cuda::kCaptureModeGlobal, cuda::kCaptureModeThreadLocal, cuda::kCaptureModeRelaxed}) {
+    ASSERT_EQ(driver_->StreamBeginCapture(raw, mode), cuda::kSuccess);
+    const auto capturing = device_->IsCapturing(stream_);
+    EXPECT_TRUE(capturing.ok() && *capturing);
+    const auto other = device_->IsCapturing({});
+    EXPECT_TRUE(other.ok() && !*other) << "streams made by KVR do not drag the default one in";
+    EXPECT_EQ(device_->MemsetAsync(out_, 0, 64, stream_), absl::OkStatus());
+    EXPECT_EQ(LaunchSum(*function, 64), absl::OkStatus());
+    cuda::Graph graph = nullptr;
+    ASSERT_EQ(driver_->StreamEndCapture(raw, &graph), cuda::kSuccess);
+    EXPECT_NE(graph, nullptr);
+    driver_->GraphDestroy(graph);
+    const auto after = device_->IsCapturing(stream_);
+    EXPECT_TRUE(after.ok() && !*after);
+  }
+}
+
+TEST_F(Gpu, SynchronizingACapturingStreamIsAPreconditionError) {
+  const auto raw = static_cast<cuda::StreamHandle>(stream_.handle);
+  ASSERT_EQ(driver_->StreamBeginCapture(raw, cuda::kCaptureModeRelaxed), cuda::kSuccess);
+  const absl::Status status = device_->Synchronize(stream_);
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status;
+  const auto capturing = device_->IsCapturing(stream_);
+  EXPECT_TRUE(capturing.ok() && *capturing) << "invalidated, yet to be ended";
+  cuda::Graph graph = nullptr;
+  EXPECT_NE(driver_->StreamEndCapture(raw, &graph), cuda::kSuccess);
+  EXPECT_EQ(device_->Synchronize(stream_), absl::OkStatus());
+}
+
+TEST_F(Gpu, TruncatedCubinIsRefusedBeforeTheDriverReadsIt) {
+  std::string image(64, '\0');
+  const std::string magic = "\177ELF\2\1\1";
+  std::copy(magic.begin(), magic.end(), image.begin());
+  Binary binary;
+  binary.target = device_->info().target;
+  binary.bytes = image;
+  EXPECT_EQ(device_->Load(binary).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(Gpu, BrokenPtxIsReportedInTheDriversWords) {
+  Binary binary;
+  binary.target = device_->info().target;
+  binary.bytes = ".version 7.0\n.target sm_80\n.address_size 64\nnonsense here;\n";
+  const auto module = device_->Load(binary);
+  EXPECT_EQ(module.status().code(), StatusCode::kInvalidArgument) << module.status();
+  EXPECT_THAT(std::string(module.status().message()), HasSubstr("line 4"));
+}
+
+}  // namespace
+}  // namespace kvr
