@@ -36,16 +36,16 @@ class Progress {
 class PhaseProgress {
  public:
   PhaseProgress(Progress* progress, Phase phase, int total);
-  void Begin(std::string_view current);      // a step begins
-  void Done(std::string_view current = "");  // a step is done
+  void Begin(std::string_view current);  // a step begins
+  void Done();                           // a step is done
+  void Skip(int steps);                  // that many will not be needed
   void Note(std::string_view line);
 
  private:
-  void Tell();
   Progress* const progress_;
   std::mutex mutex_;
   ProgressUpdate update_;
-  const absl::Time start_ = absl::Now();
+  absl::Time start_ = absl::Now();
 };
 
 }  // namespace kvr

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kvr-worker: runs kernels nobody has vouched for, so that kvr and the applications that tune do
+// not have to. Started by tuner/worker/client.h; protocol: tuner/worker/protocol.h.
+//
+//   kvr-worker --device cuda:0 [--plugins DIR]... [--memory BYTES] [--parent PID]
+//
+// It ends when its stdin closes or its parent dies, whatever a kernel is doing at that time. What
+// kernels print goes to stderr: stdout belongs to the protocol.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "api/platform.h"
+#include "core/status.h"
+#include "core/strings.h"
+#include "tuner/worker/server.h"
+
+namespace kvr {
+namespace {
+
+struct Arguments {
+  std::string device = "auto";
+  PlatformOptions platform;
+  WorkerServerOptions server;
+  int64_t parent = 0;
+};
+
+absl::StatusOr<Arguments> Parse(int argc, char** argv) {
+  Arguments arguments;
+  arguments.platform.compilers = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    const std::string value = i + 1 < argc ? argv[i + 1] : "";
+    bool ok = ++i < argc;
+    if (name == "--device") {
+      arguments.device = value;
+    } else if (name == "--plugins") {
+      arguments.platform.plugin_roots.push_back(value);
+    } else if (name == "--memory") {
+      ok = ok && absl::SimpleAtoi(value, &arguments.server.memory_limit);
+    } else if (name == "--parent") {
+      ok = ok && absl::SimpleAtoi(value, &arguments.parent);
+    } else {
+      ok = false;
+    }
+    if (!ok) {
+      return Error(absl::StatusCode::kInvalidArgument, StrCat("wrong argument '", name, "'"),
+                   "kvr starts this program by itself; use `kvr verify` or `kvr tune`");
+    }
+  }
+  return arguments;
+}
+
+// stdout becomes ours alone; everybody else's writes go to stderr.
+int TakeStdout() {
+  const int protocol = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+  dup2(STDERR_FILENO, STDOUT_FILENO);
+  return protocol;
+}
+
+void WriteLine(int fd, std::string line) {
+  line.push_back('\n');
+  for (size_t done = 0; done < line.size();) {
+    const ssize_t n = write(fd, line.data() + done, line.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) _exit(0);  // nobody listens any more
+    done += static_cast<size_t>(n);
+  }
+}
+
+int Fail(int out, const absl::Status& status) {
+  Message hello;
+  hello.kind = Message::Kind::kHello;
+  hello.protocol = kProtocol;
+  hello.error = status;
+  WriteLine(out, EncodeMessage(hello));
+  return 1;
+}
+
+int Run(int argc, char** argv) {
+  signal(SIGPIPE, SIG_IGN);
+  const int out = TakeStdout();
+  const absl::StatusOr<Arguments> arguments = Parse(argc, argv);
+  if (!arguments.ok()) {
+    std::fprintf(stderr, "kvr-worker: %s\n", std::string(arguments.status().message()).c_str());
+    return Fail(out, arguments.status());
+  }
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (arguments->parent != 0 && getppid() != arguments->parent) return 1;  // it died before
+  LineSource lines(STDIN_FILENO);
+
+  auto platform = Platform::Open(arguments->platform);
+  if (!platform.ok()) return Fail(out, platform.status());
+  auto device = (*platform)->OpenDevice(arguments->device);
+  if (!device.ok()) return Fail(out, device.status());
+  WorkerServer server(**device, (*platform)->catalog(), arguments->server,
+                      [out](const Message& message) { WriteLine(out, EncodeMessage(message)); });
+  if (absl::Status status = server.Start(); !status.ok()) return Fail(out, status);
+  WriteLine(out, EncodeMessage(server.Hello()));
+  for (;;) {
+    const absl::StatusOr<Request> request = DecodeRequest(lines.Next());
+    if (!request.ok()) {
+      std::fprintf(stderr, "kvr-worker: %s\n", std::string(request.status().message()).c_str());
+      return 1;
+    }
+    server.Handle(*request);
+  }
+}
+
+}  // namespace
+}  // namespace kvr
+
+int main(int argc, char** argv) { return kvr::Run(argc, argv); }

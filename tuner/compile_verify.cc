@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The compile and verify commands of tuner/tune.h.
+#include <algorithm>
+#include <iterator>
+
+#include "core/status.h"
+#include "core/strings.h"
+#include "tuner/feasibility.h"
+#include "tuner/work.h"
+
+namespace kvr {
+namespace {
+
+CompileResult Describe(const Candidate& candidate, const CompileTarget& target,
+                       const absl::StatusOr<Built>& built, const AxisVector& shape) {
+  CompileResult result;
+  result.variant = candidate.variant->name;
+  result.config = candidate.config;
+  result.target = target.target;
+  if (!built.ok()) {
+    result.status = TrialStatus::kCompileError;
+    result.reason = std::string(What(built.status()));
+    return result;
+  }
+  const Binary& binary = *built->binary;
+  for (const BinaryKernel& kernel : binary.kernels) {
+    result.registers = std::max(result.registers, kernel.resources.registers);
+    result.smem_static = std::max(result.smem_static, kernel.resources.smem_static);
+    result.spill_bytes += kernel.resources.spill_bytes;
+  }
+  result.binary_bytes = static_cast<int64_t>(binary.bytes.size());
+  result.cache_hit = built->cache_hit;
+  result.ms = built->milliseconds;
+  LaunchPlan plan;
+  if (!target.device.name.empty() &&
+      CheckPlan(*candidate.variant, candidate.config, shape, target.device, &plan).ok()) {
+    result.smem_dynamic = 0;
+    for (const KernelLaunch& launch : plan.launches()) {
+      result.smem_dynamic = std::max(result.smem_dynamic, launch.smem);
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<CompileReport> CompileVariants(const Workbench& bench,
+                                              const CompileRequest& request) {
+  CompileReport report;
+  struct Part {
+    const CompileTarget* target;
+    Work work;
+    std::vector<Candidate> builds;
+  };
+  std::vector<Part> parts;
+  int total = 0;
+  for (const CompileTarget& target : request.targets) {
+    std::string reason;
+    if (!bench.jit.CanCompile(target.target, &reason)) {
+      return Error(absl::StatusCode::kUnimplemented,
+                   StrCat("nothing here compiles for ", target.target, ": ", reason),
+                   "`kvr doctor` says what is missing");
+    }
+    KVR_ASSIGN_OR_RETURN(Work work,
+                         Resolve(bench.catalog, request, target.target, /*exact_only=*/false));
+    for (const Skipped& skipped : work.skipped) {
+      report.skipped.push_back({skipped.variant, StrCat(target.target, ": ", skipped.reason)});
+    }
+    // One line a binary: of configs that differ in launch scope alone, the first.
+    std::vector<Candidate> builds = DistinctBuilds(work.space.candidates);
+    total += static_cast<int>(builds.size());
+    parts.push_back({&target, std::move(work), std::move(builds)});
+  }
+  PhaseProgress progress(bench.progress, Phase::kCompile, total);
+  for (const Part& part : parts) {
+    const auto built =
+        BuildAll(bench, part.work.op->spec(), part.builds, part.target->target, progress);
+    for (size_t i = 0; i < built.size(); ++i) {
+      if (absl::IsCancelled(built[i].status())) {
+        report.cancelled = true;
+        continue;
+      }
+      report.binaries.push_back(
+          Describe(part.builds[i], *part.target, built[i], part.work.shapes.front()));
+    }
+  }
+  return report;
+}
+
+absl::StatusOr<VerifyReport> VerifyVariants(const Workbench& bench, const VerifyRequest& request) {
+  VerifyReport report;
+  report.seed = request.seed;
+  const std::vector<uint64_t> seeds = Seeds(&report.seed, request.rounds);
+  // The request is checked before a worker starts.
+  KVR_RETURN_IF_ERROR(Resolve(bench.catalog, request, "", /*exact_only=*/true).status());
+  WorkerOptions options = bench.worker;
+  options.cancel = bench.cancel;
+  KVR_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerClient> worker,
+                       WorkerClient::Start(std::move(options)));
+  report.device = worker->device();
+  KVR_ASSIGN_OR_RETURN(Work work,
+                       Resolve(bench.catalog, request, report.device.target, /*exact_only=*/true));
+  report.skipped = std::move(work.skipped);
+  const OpSpec& spec = work.op->spec();
+  const std::vector<Candidate>& candidates = work.space.candidates;
+
+  PhaseProgress compiling(bench.progress, Phase::kCompile,
+                          static_cast<int>(DistinctBuilds(candidates).size()));
+  const auto built = BuildAll(bench, spec, candidates, report.device.target, compiling);
+  KVR_ASSIGN_OR_RETURN(const std::unique_ptr<BinaryFiles> files, BinaryFiles::Create());
+  PhaseProgress verifying(bench.progress, Phase::kVerify,
+                          static_cast<int>(candidates.size() * work.shapes.size()));
+  for (const AxisVector& axes : work.shapes) {
+    const Axes named = NamedAxes(spec, axes);
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      const Candidate& candidate = candidates[i];
+      if (Cancelled(bench)) {
+        report.cancelled = true;
+        return report;
+      }
+      verifying.Begin(StrCat(CandidateText(candidate), " at ", AxesText(named)));
+      LaunchPlan plan;
+      absl::Status fits =
+          CheckPlan(*candidate.variant, candidate.config, axes, report.device, &plan);
+      if (fits.ok() && built[i].ok()) {
+        fits = CheckResources(*candidate.variant, plan, *built[i]->binary, report.device);
+      }
+      if (!fits.ok()) {
+        report.skipped.push_back(
+            {candidate.variant->name, StrCat("{", ConfigText(candidate.config), "} at ",
+                                             AxesText(named), ": ", What(fits))});
+        verifying.Done();
+        continue;
+      }
+      VerifyResult result;
+      result.variant = candidate.variant->name;
+      result.config = candidate.config;
+      result.axes = named;
+      result.device = report.device.name;
+      if (!built[i].ok()) {
+        result.status = TrialStatus::kCompileError;
+        result.reason = std::string(What(built[i].status()));
+      } else {
+        KVR_ASSIGN_OR_RETURN(std::string path, files->Add(*built[i]->binary));
+        absl::StatusOr<Verdict> verdict =
+            worker->Verify({spec.name, named, seeds}, ItemOf(candidate, std::move(path)));
+        if (absl::IsCancelled(verdict.status())) {
+          report.cancelled = true;
+          return report;
+        }
+        KVR_RETURN_IF_ERROR(verdict.status());
+        result.status = verdict->status;
+        result.reason = verdict->reason;
+        result.max_abs = verdict->max_abs;
+        result.max_rel = verdict->max_rel;
+      }
+      if (result.status != TrialStatus::kPassed) {
+        verifying.Note(StrCat(CandidateText(candidate), ": ", TrialStatusName(result.status), ": ",
+                              result.reason));
+      }
+      report.results.push_back(std::move(result));
+      report.respawns = worker->respawns();
+      verifying.Done();
+    }
+  }
+  return report;
+}
+
+}  // namespace kvr

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tuner/work.h"
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "core/status.h"
+#include "core/strings.h"
+#include "registry/overrides.h"
+
+namespace kvr {
+namespace {
+
+// --set, then those of the environment that --set does not name and some chosen variant knows.
+absl::StatusOr<std::vector<std::string>> AllPins(const Catalog& catalog, const WorkRequest& request,
+                                                 absl::Span<const VariantPtr> variants) {
+  std::vector<std::string> pins = request.pins;
+  KVR_ASSIGN_OR_RETURN(const auto parsed, ParsePins(pins));
+  KVR_ASSIGN_OR_RETURN(const Overrides overrides, Overrides::FromEnvironment(catalog));
+  const Overrides::ForOp* found = overrides.Find(request.op);
+  if (found == nullptr) return pins;
+  for (const auto& [name, value] : found->tunables) {
+    const bool set = std::any_of(parsed.begin(), parsed.end(),
+                                 [&](const auto& pin) { return pin.first == name; });
+    const bool known = std::any_of(variants.begin(), variants.end(), [&](const VariantPtr& v) {
+      return std::any_of(v->tunables.begin(), v->tunables.end(),
+                         [&](const Tunable& t) { return t.name == name; });
+    });
+    if (!set && known) pins.push_back(StrCat(name, "=", value.value));
+  }
+  return pins;
+}
+
+// The build that a candidate needs.
+std::pair<const Variant*, Config> BuildOf(const Candidate& candidate) {
+  return {candidate.variant.get(), CompileScope(candidate.config, candidate.variant->tunables)};
+}
+
+}  // namespace
+
+absl::StatusOr<Work> Resolve(const Catalog& catalog, const WorkRequest& request,
+                             const std::string& target, bool exact_only) {
+  Work work;
+  KVR_ASSIGN_OR_RETURN(work.op, catalog.FindOp(request.op));
+  const OpSpec& spec = work.op->spec();
+
+  std::vector<Axes> shapes = request.shapes;
+  if (shapes.empty()) shapes.emplace_back();
+  for (const Axes& axes : shapes) {
+    KVR_ASSIGN_OR_RETURN(const AxisVector resolved, ResolveAxes(spec, axes));
+    if (std::find(work.shapes.begin(), work.shapes.end(), resolved) == work.shapes.end()) {
+      work.shapes.push_back(resolved);
+    }
+  }
+
+  std::vector<VariantPtr> variants;
+  for (const std::string& name : request.variants) {
+    KVR_ASSIGN_OR_RETURN(VariantPtr variant, catalog.Find(request.op, name));
+    if (std::find(variants.begin(), variants.end(), variant) == variants.end()) {
+      variants.push_back(std::move(variant));
+    }
+  }
+  if (request.variants.empty()) variants = work.op->variants;
+  KVR_ASSIGN_OR_RETURN(const std::vector<std::string> pins, AllPins(catalog, request, variants));
+  work.overridden = !pins.empty();
+
+  std::vector<VariantPtr> usable;
+  for (VariantPtr& variant : variants) {
+    std::string reason;
+    if (!target.empty() && !variant->Supports(target, &reason)) {
+      work.skipped.push_back({variant->name, reason});
+    } else if (variant->semantics == Semantics::kApproximate && exact_only) {
+      work.skipped.push_back(
+          {variant->name, "approximate: it does not claim to meet the reference"});
+    } else {
+      usable.push_back(std::move(variant));
+    }
+  }
+  if (!usable.empty()) {
+    KVR_ASSIGN_OR_RETURN(work.space, BuildSpace(usable, pins, request.coverage));
+  }
+  for (const Omitted& omitted : work.space.omitted) {
+    work.skipped.push_back({omitted.variant->name, omitted.reason});
+  }
+  return work;
+}
+
+std::vector<Candidate> DistinctBuilds(absl::Span<const Candidate> candidates) {
+  std::set<std::pair<const Variant*, Config>> seen;
+  std::vector<Candidate> distinct;
+  for (const Candidate& candidate : candidates) {
+    if (seen.insert(BuildOf(candidate)).second) distinct.push_back(candidate);
+  }
+  return distinct;
+}
+
+std::vector<absl::StatusOr<Built>> BuildAll(const Workbench& bench, const OpSpec& op,
+                                            absl::Span<const Candidate> candidates,
+                                            const std::string& target, PhaseProgress& progress) {
+  std::map<std::pair<const Variant*, Config>, size_t> index;
+  std::vector<size_t> builds;  // the first candidate of each
+  std::vector<size_t> build_of;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const auto [found, added] = index.emplace(BuildOf(candidates[i]), builds.size());
+    if (added) builds.push_back(i);
+    build_of.push_back(found->second);
+  }
+
+  std::vector<absl::StatusOr<Built>> built(builds.size(), absl::CancelledError("cancelled"));
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i; (i = next.fetch_add(1)) < builds.size() && !Cancelled(bench);) {
+      const Candidate& candidate = candidates[builds[i]];
+      const Config config = CompileScope(candidate.config, candidate.variant->tunables);
+      progress.Begin(StrCat(candidate.variant->name, " {", ConfigText(config), "} for ", target));
+      built[i] = bench.jit.Build(op, *candidate.variant, config, target);
+      progress.Done();
+    }
+  };
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int wanted = bench.compile_threads > 0 ? bench.compile_threads : cores;
+  std::vector<std::thread> threads;
+  for (int t = 1; t < std::min(wanted, static_cast<int>(builds.size())); ++t) {
+    threads.emplace_back(work);
+  }
+  work();
+  for (std::thread& thread : threads) thread.join();
+
+  std::vector<absl::StatusOr<Built>> result;
+  for (size_t build : build_of) result.push_back(built[build]);
+  return result;
+}
+
+bool Cancelled(const Workbench& bench) {
+  return bench.cancel != nullptr && bench.cancel->load(std::memory_order_relaxed);
+}
+
+std::vector<uint64_t> Seeds(uint64_t* seed, int count) {
+  if (*seed == 0) *seed = std::random_device{}() | 1;
+  std::vector<uint64_t> seeds;
+  for (int i = 0; i < std::max(count, 1); ++i) seeds.push_back(*seed + static_cast<uint64_t>(i));
+  return seeds;
+}
+
+WorkItem ItemOf(const Candidate& candidate, std::string binary_path) {
+  WorkItem item;
+  item.variant = candidate.variant->name;
+  item.fingerprint = candidate.variant->fingerprint;
+  item.config = candidate.config;
+  item.binary_path = std::move(binary_path);
+  return item;
+}
+
+}  // namespace kvr

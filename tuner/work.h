@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What compile, verify and tune share: from a request to ops, shapes and candidates, and from
+// candidates to binaries.
+//
+// Threading: Resolve is pure but for the environment; BuildAll runs its own threads and joins them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/op.h"
+#include "jit/jit.h"
+#include "registry/catalog.h"
+#include "tuner/space.h"
+#include "tuner/tune.h"
+
+namespace kvr {
+
+struct Work {
+  const Catalog::Op* op = nullptr;
+  std::vector<AxisVector> shapes;  // distinct
+  Space space;
+  std::vector<Skipped> skipped;
+  bool overridden = false;  // --set or the environment pins a tunable
+};
+
+// Variants that do not run on `target` (empty: any) are skipped with the reason; where
+// `exact_only`, approximate ones too: against the exact reference they have nothing to prove, and
+// none is selected without its caller's consent.
+absl::StatusOr<Work> Resolve(const Catalog& catalog, const WorkRequest& request,
+                             const std::string& target, bool exact_only);
+
+// One for each candidate, in order; equal compile-scope configs of a variant are built once. A
+// cancelled build is kCancelled.
+std::vector<absl::StatusOr<Built>> BuildAll(const Workbench& bench, const OpSpec& op,
+                                            absl::Span<const Candidate> candidates,
+                                            const std::string& target, PhaseProgress& progress);
+// The first candidate of each distinct build: as many as the steps of that progress.
+std::vector<Candidate> DistinctBuilds(absl::Span<const Candidate> candidates);
+
+bool Cancelled(const Workbench& bench);
+// The seeds of `count` input sets; `seed` 0 is drawn anew and stored back.
+std::vector<uint64_t> Seeds(uint64_t* seed, int count);
+WorkItem ItemOf(const Candidate& candidate, std::string binary_path);
+
+}  // namespace kvr
