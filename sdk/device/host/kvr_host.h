@@ -24,45 +24,9 @@
 // end the launch with an error that names block, thread and `name`.
 #pragma once
 
-extern "C" {
+#define KVR_HOST 1
 
-struct kvr_host_dim {
-  unsigned x, y, z;
-};
-
-// One per lane, constant while the block runs. The compiler's shared-memory pass reads the first
-// two members; their offsets (0 and 8) are part of the ABI.
-struct kvr_host_lane {
-  unsigned char* static_smem;
-  unsigned char* dynamic_smem;
-  kvr_host_dim thread, block, block_dim, grid_dim;
-  unsigned lane;           // 0..31
-  unsigned warp;           // within the block
-  unsigned dynamic_bytes;  // size of dynamic shared memory
-};
-
-typedef void (*kvr_host_fn)(void* const* lanes);
-
-// The calling lane; the same for the fiber's whole life, so the compiler may keep it.
-const kvr_host_lane* kvr_host_self(void) __attribute__((const, nothrow));
-
-void kvr_host_collective(const kvr_host_lane* self, unsigned mask, kvr_host_fn fn, void* args,
-                         const char* name) __attribute__((nothrow));
-// Barrier `id` (0..15) of `count` threads; count 0: the whole block. Barrier 0 is __syncthreads.
-void kvr_host_barrier(const kvr_host_lane* self, unsigned id, unsigned count)
-    __attribute__((nothrow));
-// Counts towards barrier `id` without waiting (bar.arrive).
-void kvr_host_barrier_arrive(const kvr_host_lane* self, unsigned id, unsigned count)
-    __attribute__((nothrow));
-// __syncthreads that returns how many threads came with a non-zero predicate.
-unsigned kvr_host_barrier_count(const kvr_host_lane* self, int predicate) __attribute__((nothrow));
-unsigned kvr_host_active_mask(const kvr_host_lane* self, const void* site) __attribute__((nothrow));
-// Lets the block's other lanes run; for loops that poll memory.
-void kvr_host_yield(const kvr_host_lane* self) __attribute__((nothrow));
-// Ends the launch with this error.
-void kvr_host_fail(const kvr_host_lane* self, const char* message)
-    __attribute__((nothrow, noreturn));
-}
+#include "kvr_host_abi.h"
 
 // A collective of the whole warp.
 inline void kvr_host_warp_collective(kvr_host_fn fn, void* args, const char* name = "collective") {
@@ -89,3 +53,10 @@ inline void kvr_host_ldmatrix_x2_trans(unsigned r[2], const void* row);
 inline void kvr_host_ldmatrix_x1_trans(unsigned r[1], const void* row);
 
 #include "kvr_host_matrix.h"
+
+// ---- The rest of CUDA C++, and how the host device reaches kernels -----------------------------
+
+#include "kvr_host_cuda.h"
+#include "kvr_host_entry.h"
+#include "kvr_host_math.h"
+#include "kvr_host_vector.h"

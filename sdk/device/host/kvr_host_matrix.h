@@ -100,10 +100,10 @@ void LdmatrixTrans(void* const* lanes) {
   for (int j = 0; j < kCount; ++j) {
     for (int lane = 0; lane < 32; ++lane) {
       const int column = lane >> 2, row = 8 * j + 2 * (lane & 3);
-      const unsigned short* low = static_cast<const unsigned short*>(
-          static_cast<const LdmatrixArgs*>(lanes[row])->row);
-      const unsigned short* high = static_cast<const unsigned short*>(
-          static_cast<const LdmatrixArgs*>(lanes[row + 1])->row);
+      const unsigned short* low =
+          static_cast<const unsigned short*>(static_cast<const LdmatrixArgs*>(lanes[row])->row);
+      const unsigned short* high =
+          static_cast<const unsigned short*>(static_cast<const LdmatrixArgs*>(lanes[row + 1])->row);
       static_cast<LdmatrixArgs*>(lanes[lane])->r[j] =
           low[column] | static_cast<unsigned>(high[column]) << 16;
     }
