@@ -90,7 +90,7 @@ class BinaryCache {
 
 // The entry's bytes, and back. Null: not a whole, undamaged entry (of `key`, if given).
 std::string EncodeEntry(const Binary& binary, std::string_view label);
-std::shared_ptr<Binary> DecodeEntry(std::string_view entry, const Fingerprint* key,
+std::shared_ptr<Binary> DecodeEntry(std::string entry, const Fingerprint* key,
                                     std::string* label = nullptr);
 
 }  // namespace kvr

@@ -36,7 +36,8 @@ struct IncludeDirective {
   size_t begin = 0;
 };
 
-// Every #include directive of `text`, in all branches; comments, strings and raw strings skipped.
+// Every #include directive of `text`, in all branches. One that stands in a block comment counts
+// too: it costs an unneeded header, where mistaking code for a comment would cost a needed one.
 std::vector<IncludeDirective> ScanIncludes(std::string_view text);
 
 class HeaderIndex {

@@ -49,9 +49,9 @@ class Jit {
   std::vector<std::string> targets() const;
   std::string Identity(std::string_view target) const;  // of the compiler for it; empty: none
 
-  // `config`: at least the compile-scope tunables. Errors: kUnimplemented where the variant or
-  // every compiler refuses the target; kInvalidArgument for a fault in the variant's files, at its
-  // file and line; each names variant, config and target.
+  // `config`: at least the tunables that enter the source. Errors: kUnimplemented where the variant
+  // or every compiler refuses the target; kInvalidArgument for a fault in the variant's files, at
+  // its file and line; each names variant, config and target.
   absl::StatusOr<Built> Build(const OpSpec& op, const Variant& variant, const Config& config,
                               std::string_view target);
 

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "jit/diagnostics.h"
+
+#include <llvm/Support/MemoryBuffer.h>
+#include <llvm/Support/SourceMgr.h>
+#include <llvm/Support/raw_ostream.h>
+
+#include <algorithm>
+
+#include "core/status.h"
+#include "jit/scan.h"
+
+namespace kvr {
+namespace {
+
+constexpr size_t kMostErrors = 8;
+
+llvm::StringRef Ref(std::string_view text) { return {text.data(), text.size()}; }
+
+llvm::SourceMgr::DiagKind KindOf(Diagnostic::Severity severity) {
+  switch (severity) {
+    case Diagnostic::Severity::kError:
+      return llvm::SourceMgr::DK_Error;
+    case Diagnostic::Severity::kWarning:
+      return llvm::SourceMgr::DK_Warning;
+    case Diagnostic::Severity::kNote:
+      return llvm::SourceMgr::DK_Note;
+  }
+  return llvm::SourceMgr::DK_Error;
+}
+
+const BundleFile* FindFile(const Unit& unit, std::string_view name) {
+  for (const BundleFile& file : unit.files)
+    if (file.name == name) return &file;
+  return nullptr;
+}
+
+// A column of the rendered line as a column of the author's.
+int OriginalColumn(const BundleFile& file, int line, int column) {
+  int shift = 0;  // what the substitutions before `column` took away
+  for (const Substitution& s : file.substitutions) {
+    if (s.line != line || s.column > column) continue;
+    if (column < s.column + s.rendered_size) return s.column + shift;
+    shift += s.original_size - s.rendered_size;
+  }
+  return column + shift;
+}
+
+std::string_view ShownName(const BundleFile& file) {
+  return file.path.empty() ? file.name : file.path;
+}
+
+}  // namespace
+
+std::string RenderDiagnostic(std::string_view file, std::string_view content, int line, int column,
+                             Diagnostic::Severity severity, std::string_view message) {
+  std::string out;
+  llvm::raw_string_ostream stream(out);
+  std::string_view text = LineAt(content, line);
+  // Without a line to quote, or a place in it to point at, print what there is.
+  std::string_view quoted = column > 0 ? text : std::string_view();
+  const llvm::SourceMgr sources;
+  const llvm::SMDiagnostic diagnostic(sources, llvm::SMLoc(), Ref(file), line > 0 ? line : -1,
+                                      column > 0 ? column - 1 : -1, KindOf(severity), Ref(message),
+                                      Ref(quoted), {});
+  diagnostic.print(nullptr, stream, /*ShowColors=*/false);
+  if (column <= 0 && !text.empty()) stream << Ref(text) << "\n";
+  stream.flush();
+  while (!out.empty() && out.back() == '\n') out.pop_back();
+  return out;
+}
+
+std::string RenderDiagnostic(const Unit& unit, const Diagnostic& diagnostic) {
+  for (const UnitAssertion& assertion : unit.assertions) {
+    if (diagnostic.message.find(assertion.message) == std::string::npos) continue;
+    const BundleFile* file = FindFile(unit, assertion.site.file);
+    return RenderDiagnostic(file != nullptr ? ShownName(*file) : assertion.site.file,
+                            file != nullptr ? std::string_view(*file->original) : "",
+                            assertion.site.line, assertion.site.column, diagnostic.severity,
+                            assertion.message);
+  }
+  if (const BundleFile* file = FindFile(unit, diagnostic.file)) {
+    int column =
+        diagnostic.column > 0 ? OriginalColumn(*file, diagnostic.line, diagnostic.column) : 0;
+    // A generated line that stands at the author's has its own columns.
+    if (column > static_cast<int>(LineAt(*file->original, diagnostic.line).size()) + 1) column = 0;
+    return RenderDiagnostic(ShownName(*file), *file->original, diagnostic.line, column,
+                            diagnostic.severity, diagnostic.message);
+  }
+  std::string_view content;
+  if (const UnitHeader* header = unit.Header(diagnostic.file)) content = *header->content;
+  if (diagnostic.file == kUnitFileName) content = unit.text;
+  return RenderDiagnostic(diagnostic.file.empty() ? unit.name : diagnostic.file, content,
+                          diagnostic.line, diagnostic.column, diagnostic.severity,
+                          diagnostic.message);
+}
+
+absl::Status CompileError(const Unit& unit, absl::Span<const Diagnostic> diagnostics,
+                          std::string_view log) {
+  std::vector<std::string> shown;
+  size_t errors = 0;
+  bool wanted = false;  // notes belong to the message before them
+  const Diagnostic* first = nullptr;
+  for (const Diagnostic& diagnostic : diagnostics) {
+    if (diagnostic.severity == Diagnostic::Severity::kError) {
+      if (first == nullptr) first = &diagnostic;
+      wanted = ++errors <= kMostErrors;
+    } else if (diagnostic.severity == Diagnostic::Severity::kWarning) {
+      wanted = false;
+    }
+    if (!wanted) continue;
+    std::string text = RenderDiagnostic(unit, diagnostic);
+    if (std::find(shown.begin(), shown.end(), text) == shown.end()) shown.push_back(text);
+  }
+  std::string what;
+  for (const std::string& text : shown) (what += what.empty() ? "" : "\n") += text;
+  if (what.empty()) {
+    while (!log.empty() && (log.back() == '\n' || log.back() == ' ')) log.remove_suffix(1);
+    what = "the compiler refused " + unit.name + (log.empty() ? " and said nothing" : ":\n");
+    what += log;
+  }
+  if (errors > kMostErrors) what += "\n... and " + std::to_string(errors - kMostErrors) + " more";
+
+  std::string fix = "correct the first error; the others may follow from it";
+  if (errors <= 1) fix = "correct it in the bundle's source, or in what variant.toml says of it";
+  for (const std::string& name : unit.missing) {
+    if (first == nullptr || first->message.find("\"" + name + "\"") == std::string::npos) continue;
+    fix =
+        "'" + name +
+        "' is none of the bundle's files, the SDK's or the compiler's headers: add it to `headers`";
+  }
+  return Error(absl::StatusCode::kInvalidArgument, what, fix);
+}
+
+}  // namespace kvr
