@@ -37,11 +37,11 @@ struct Rejection {
 
 struct Scan {
   std::vector<VariantPtr> variants;   // admitted, in scanning order
-  std::vector<Rejection> rejections;  // in scanning order; at most one a bundle
+  std::vector<Rejection> rejections;  // roots first; at most one a bundle
 };
 
-// `ops` are the operations that variants may implement; they outlive nothing: the variants hold
-// no pointer to them.
+// `ops` are the operations that variants may implement; the variants hold no pointer to
+// them.
 Scan ScanBundles(absl::Span<const std::string> roots, absl::Span<const OpSpec* const> ops);
 
 }  // namespace kvr

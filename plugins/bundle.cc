@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Scanning: find, parse, then admit each bundle after the one it extends.
+#include "plugins/bundle.h"
+
+#include <algorithm>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "core/names.h"
+#include "core/status.h"
+#include "core/strings.h"
+#include "plugins/admit.h"
+#include "plugins/discover.h"
+#include "plugins/extend.h"
+#include "plugins/manifest.h"
+
+namespace kvr {
+namespace {
+
+using bundle::Invalid;
+using bundle::Manifest;
+
+constexpr size_t kMaxExtendsDepth = 8;
+
+struct Candidate {
+  enum class State { kWaiting, kInProgress, kAdmitted, kRejected };
+  std::string path;   // of the manifest
+  Manifest manifest;  // after admission: merged
+  State state = State::kWaiting;
+  VariantPtr variant;
+  absl::Status status;
+};
+
+class Admission {
+ public:
+  Admission(std::vector<Candidate> candidates, absl::Span<const OpSpec* const> ops)
+      : candidates_(std::move(candidates)), ops_(ops) {}
+
+  void Run(Scan* scan) {
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      const bool admitted = Admitted(i);
+      const Candidate& candidate = candidates_[i];
+      if (admitted) {
+        scan->variants.push_back(candidate.variant);
+      } else {
+        scan->rejections.push_back({candidate.path, candidate.status});
+      }
+    }
+  }
+
+ private:
+  using State = Candidate::State;
+
+  bool Admitted(size_t index) {
+    Candidate& candidate = candidates_[index];
+    if (candidate.state == State::kWaiting) {
+      candidate.state = State::kInProgress;
+      absl::StatusOr<Variant> variant = Admit(index);
+      if (variant.ok()) {
+        candidate.variant = std::make_shared<const Variant>(*std::move(variant));
+        candidate.state = State::kAdmitted;
+      } else {
+        candidate.status = variant.status();
+        candidate.state = State::kRejected;
+      }
+    }
+    return candidate.state == State::kAdmitted;
+  }
+
+  absl::StatusOr<Variant> Admit(size_t index) {
+    Manifest& manifest = candidates_[index].manifest;
+    const OpSpec* op = FindOp(manifest.op.value);
+    if (op == nullptr) {
+      std::vector<std::string_view> known;
+      for (const OpSpec* spec : ops_) known.push_back(spec->name);
+      return bundle::At(manifest.op.at, UnknownName("op", manifest.op.value, known));
+    }
+    KVR_RETURN_IF_ERROR(CheckUnique(index));
+    if (manifest.extends) {
+      KVR_RETURN_IF_ERROR(CheckChain(index));
+      KVR_ASSIGN_OR_RETURN(const size_t parent, Parent(index));
+      KVR_ASSIGN_OR_RETURN(manifest, bundle::Extend(candidates_[parent].manifest, manifest));
+    }
+    return bundle::Admit(manifest, *op);
+  }
+
+  const OpSpec* FindOp(std::string_view name) const {
+    for (const OpSpec* op : ops_) {
+      if (op->name == name) return op;
+    }
+    return nullptr;
+  }
+
+  // The first admitted one of a name, and of an op's baselines, stays.
+  absl::Status CheckUnique(size_t index) {
+    const Manifest& own = candidates_[index].manifest;
+    const bool baseline = own.baseline && own.baseline->value;
+    for (size_t i = 0; i < index; ++i) {
+      const Manifest& other = candidates_[i].manifest;
+      if (other.op.value != own.op.value) continue;
+      const bool same_name = other.name.value == own.name.value;
+      const bool both = baseline && other.baseline && other.baseline->value;
+      if ((!same_name && !both) || !Stays(i)) continue;
+      if (same_name) {
+        return bundle::At(own.name.at, absl::StatusCode::kAlreadyExists,
+                          StrCat("variant '", own.name.value, "' of '", own.op.value,
+                                 "' is already there, from ", candidates_[i].path),
+                          "give it another name, or remove one of the two");
+      }
+      return bundle::At(own.baseline->at, absl::StatusCode::kAlreadyExists,
+                        StrCat("op '", own.op.value, "' already has the baseline '",
+                               other.name.value, "', from ", candidates_[i].path),
+                        "state baseline = false");
+    }
+    return absl::OkStatus();
+  }
+
+  // An earlier bundle whose admission waits for this one counts as there.
+  bool Stays(size_t index) {
+    return candidates_[index].state == State::kInProgress || Admitted(index);
+  }
+
+  // By name alone, before anything recurses: what a chain is does not depend on where one starts.
+  absl::Status CheckChain(size_t index) const {
+    const Manifest& own = candidates_[index].manifest;
+    const bundle::Text& wanted = own.extends->variant;
+    std::vector<std::string_view> seen;
+    const Manifest* at = &own;
+    while (seen.size() <= kMaxExtendsDepth) {
+      if (!at->extends) return absl::OkStatus();
+      const std::string_view name = at->extends->variant.value;
+      if (name == own.name.value) {
+        return Cycle(own);
+      }
+      // A cycle further up is the fault of those in it; Parent() reports theirs.
+      if (std::find(seen.begin(), seen.end(), name) != seen.end()) return absl::OkStatus();
+      seen.push_back(name);
+      const auto next =
+          std::find_if(candidates_.begin(), candidates_.end(), [&](const Candidate& candidate) {
+            return candidate.manifest.op.value == own.op.value &&
+                   candidate.manifest.name.value == name;
+          });
+      if (next == candidates_.end()) return absl::OkStatus();  // Parent() says so
+      at = &next->manifest;
+    }
+    return Invalid(wanted.at, StrCat("a chain of more than ", kMaxExtendsDepth, " extends"),
+                   "extend a variant nearer to the baseline");
+  }
+
+  static absl::Status Cycle(const Manifest& child) {
+    const std::string& wanted = child.extends->variant.value;
+    return Invalid(
+        child.extends->variant.at,
+        wanted == child.name.value
+            ? StrCat("variant '", wanted, "' extends itself")
+            : StrCat("a cycle: '", wanted, "' extends, in the end, '", child.name.value, "'"),
+        "extend a variant that stands on its own");
+  }
+
+  absl::StatusOr<size_t> Parent(size_t index) {
+    const Manifest& child = candidates_[index].manifest;
+    const bundle::Text& wanted = child.extends->variant;
+    const Candidate* rejected = nullptr;
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      const Manifest& other = candidates_[i].manifest;
+      if (other.op.value != child.op.value || other.name.value != wanted.value) continue;
+      if (Admitted(i)) {
+        KVR_RETURN_IF_ERROR(CheckMajor(child, other));
+        return i;
+      }
+      if (candidates_[i].state == State::kInProgress) return Cycle(child);
+      rejected = &candidates_[i];
+    }
+    if (rejected == nullptr) return UnknownParent(child);
+    return bundle::At(
+        wanted.at, absl::StatusCode::kFailedPrecondition,
+        StrCat("extends '", wanted.value, "', which is rejected: ", What(rejected->status)),
+        Fix(rejected->status));
+  }
+
+  absl::Status UnknownParent(const Manifest& child) const {
+    std::vector<std::string_view> names;
+    bool nameless = false;  // a manifest that could not be parsed may be the one wanted
+    for (const Candidate& candidate : candidates_) {
+      const Manifest& other = candidate.manifest;
+      nameless |= other.name.value.empty();
+      if (other.op.value == child.op.value && other.name.value != child.name.value) {
+        names.push_back(other.name.value);
+      }
+    }
+    const std::string& wanted = child.extends->variant.value;
+    return bundle::At(
+        child.extends->variant.at, absl::StatusCode::kNotFound,
+        StrCat("extends: unknown variant ", Quoted(wanted), " of '", child.op.value, "'"),
+        StrCat(SuggestNames(wanted, names),
+               nameless ? "; or correct the bundles that were rejected" : ""));
+  }
+
+  static absl::Status CheckMajor(const Manifest& child, const Manifest& parent) {
+    const std::string_view version = parent.version.value;
+    if (version.substr(0, version.find('.')) == child.extends->version.value) {
+      return absl::OkStatus();
+    }
+    return bundle::At(
+        child.extends->version.at, absl::StatusCode::kFailedPrecondition,
+        StrCat("extends '", parent.name.value, "' version ", child.extends->version.value,
+               ", but version ", version, " is there (", parent.at.file, ")"),
+        "check what changed, then state its major version");
+  }
+
+  std::vector<Candidate> candidates_;
+  absl::Span<const OpSpec* const> ops_;
+};
+
+}  // namespace
+
+Scan ScanBundles(absl::Span<const std::string> roots, absl::Span<const OpSpec* const> ops) {
+  Scan scan;
+  std::vector<Candidate> candidates;
+  for (const std::string& directory : bundle::FindBundles(roots, &scan.rejections)) {
+    absl::StatusOr<Manifest> manifest = bundle::ReadBundle(directory);
+    Candidate candidate;
+    candidate.path = StrCat(directory, "/variant.toml");
+    if (manifest.ok()) {
+      candidate.manifest = *std::move(manifest);
+    } else {
+      candidate.status = manifest.status();
+      candidate.state = Candidate::State::kRejected;
+    }
+    candidates.push_back(std::move(candidate));
+  }
+  Admission(std::move(candidates), ops).Run(&scan);
+  return scan;
+}
+
+}  // namespace kvr

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `extends`: what a bundle leaves out is taken from the variant it extends.
+//
+//   semantics, targets, host_skip_reason,     the child's statement replaces the parent's
+//   constraints, key_policy
+//   [tunables.X]                              replaces X as a whole, at its place; new ones follow
+//   [let]                                     a value replaces the one of that name at its place; a
+//                                             new one goes before the replaced one that follows it
+//                                             in the child, or else to the end
+//   [[workspace]], [[kernel]]                 merged key by key with the one of that name; new ones
+//                                             follow
+//   sources, headers                          a file replaces the one of that name at its place;
+//                                             new ones follow
+//   op, name, version, baseline, description  never inherited
+//
+// An inherited tunable that the result uses nowhere is dropped by plugins/admit.h.
+//
+// Threading: pure.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "plugins/manifest.h"
+
+namespace kvr::bundle {
+
+// `parent` is complete (itself merged). Errors: a file that one has as source, the other as header;
+// counts over the limits.
+absl::StatusOr<Manifest> Extend(const Manifest& parent, const Manifest& child);
+
+}  // namespace kvr::bundle

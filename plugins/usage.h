@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which names a bundle's sources and plan mention, so that a tunable which nothing reads is found
+// before it multiplies the space for nothing.
+//
+// Threading: pure.
+#pragma once
+
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "plugins/manifest.h"
+
+namespace kvr::bundle {
+
+using Names = std::set<std::string, std::less<>>;
+
+// Every identifier of `text`.
+void AddNames(std::string_view text, Names* names);
+
+// The identifiers of C++ source outside comments. String literals count: a {{NAME}} placeholder
+// may stand in one.
+void AddSourceNames(std::string_view source, Names* names);
+
+struct Usage {
+  Names sources;  // sources and headers
+  Names entries;  // the kernels' name expressions
+  Names plan;     // every expression
+};
+
+Usage UsageOf(const Manifest& manifest);
+
+}  // namespace kvr::bundle

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `extends`: a variant of a few lines.
+#include "tests/plugins/fixture.h"
+
+namespace kvr {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr std::string_view kHead = R"toml(schema = 1
+op = "scale_rows"
+name = "w8"
+version = "1.0.0"
+extends = { variant = "baseline", version = "1" }
+)toml";
+
+class Extends : public BundleTest {
+ protected:
+  void SetUp() override {
+    BundleTest::SetUp();
+    WriteBundle("a/baseline");
+  }
+
+  // The scan of the baseline and of a child in another root.
+  Scan WithChild(std::string_view rest, std::string_view head = kHead) {
+    Write("z/w8/variant.toml", std::string(head) + std::string(rest));
+    return ScanRoots({"z", "a"});
+  }
+
+  VariantPtr Child(std::string_view rest) {
+    const Scan scan = WithChild(rest);
+    for (const Rejection& r : scan.rejections) ADD_FAILURE() << r.path << "\n" << r.status;
+    for (const VariantPtr& v : scan.variants) {
+      if (v->name == "w8") return v;
+    }
+    return std::make_shared<Variant>();
+  }
+
+  std::string ChildError(std::string_view rest, std::string_view head = kHead) {
+    const Scan scan = WithChild(rest, head);
+    for (const Rejection& r : scan.rejections) {
+      if (r.path == Path("z/w8/variant.toml")) return std::string(r.status.message());
+    }
+    return "accepted";
+  }
+};
+
+TEST_F(Extends, ChildStatesOnlyWhatDiffers) {
+  const VariantPtr w8 = Child("[tunables.WARPS]\nvalues = [8]\ndefault = 8\nscope = \"compile\"\n");
+  EXPECT_EQ(w8->extends, "baseline");
+  EXPECT_FALSE(w8->is_baseline);
+  EXPECT_EQ(w8->description, "");
+  EXPECT_EQ(w8->version, "1.0.0");
+  EXPECT_EQ(w8->directory, Path("z/w8"));
+  EXPECT_THAT(w8->targets, ElementsAre("sm_80+", "host"));
+  ASSERT_EQ(w8->sources.size(), 1u);
+  EXPECT_EQ(w8->sources[0].path, Path("a/baseline/scale.cu"));
+  ASSERT_EQ(w8->tunables.size(), 2u);
+  EXPECT_EQ(w8->tunables[0].name, "WARPS");  // replaced where it stood
+  EXPECT_THAT(w8->tunables[0].values, ElementsAre(8));
+  EXPECT_EQ(w8->plan.kernels.size(), 2u);
+}
+
+TEST_F(Extends, KernelsMergeKeyByKey) {
+  const VariantPtr w8 = Child("[[kernel]]\nname = \"scale\"\nsmem = \"8 * width\"\n");
+  ASSERT_EQ(w8->plan.kernels.size(), 2u);
+  EXPECT_EQ(w8->plan.kernels[0].smem.text(), "8 * width");
+  EXPECT_EQ(w8->plan.kernels[0].entry, "scale_rows<WARPS>");
+  EXPECT_EQ(w8->plan.kernels[0].file, Path("z/w8/variant.toml"));
+}
+
+TEST_F(Extends, LetsKeepTheirPlaceAndNewOnesPrecedeTheirUser) {
+  const VariantPtr w8 = Child(
+      "[let]\nwide = \"32 * WARPS\"\ntiles = \"ceildiv(width, wide)\"\n"
+      "last = \"chunks + 1\"\n[[workspace]]\nname = \"partial\"\n"
+      "elements = \"rows * last\"\n");
+  std::vector<std::string> names;
+  for (const auto& let : w8->plan.lets) names.push_back(let.name);
+  EXPECT_THAT(names, ElementsAre("wide", "tiles", "chunks", "last"));
+  EXPECT_EQ(w8->plan.regions[0].elements.text(), "rows * last");
+  EXPECT_EQ(w8->plan.regions[0].dtype, DType::kF32);
+}
+
+TEST_F(Extends, FilesReplaceByNameOrFollow) {
+  Write("z/w8/tile.cuh", "// wider\n");
+  Write("z/w8/extra.cuh", "// extra\n");
+  const VariantPtr w8 = Child("headers = [\"extra.cuh\", \"tile.cuh\"]\n");
+  ASSERT_EQ(w8->headers.size(), 2u);
+  EXPECT_EQ(w8->headers[0].content, "// wider\n");
+  EXPECT_EQ(w8->headers[1].content, "// extra\n");
+}
+
+TEST_F(Extends, FileCannotChangeItsKind) {
+  Write("z/w8/tile.cuh", "// wider\n");
+  EXPECT_THAT(ChildError("sources = [\"tile.cuh\"]\n"), HasSubstr("is a header of the variant"));
+}
+
+TEST_F(Extends, InheritedTunableThatNothingUsesAnyLongerIsDropped) {
+  const VariantPtr w8 = Child("[let]\nchunks = \"tiles\"\n");
+  ASSERT_EQ(w8->tunables.size(), 1u);
+  EXPECT_EQ(w8->tunables[0].name, "WARPS");
+}
+
+TEST_F(Extends, OwnTargetsDropTheParentsReason) {
+  EXPECT_THAT(ChildError("targets = [\"sm_90a\"]\n"), HasSubstr("host_skip_reason is missing"));
+  const VariantPtr w8 = Child("targets = [\"sm_90a\"]\nhost_skip_reason = \"uses wgmma\"\n");
+  std::string reason;
+  EXPECT_FALSE(w8->Supports("host", &reason));
+  EXPECT_EQ(reason, "uses wgmma");
+}
+
+TEST_F(Extends, ChainsMerge) {
+  Write("z/w9/variant.toml",
+        Replaced(Replaced(kHead, "\"w8\"", "\"w9\""), "\"baseline\"", "\"w8\""));
+  const Scan scan = WithChild("key_policy = \"width:exact\"\n");
+  EXPECT_TRUE(scan.rejections.empty());
+  const Variant* w9 = FindVariant(scan, "w9");
+  ASSERT_NE(w9, nullptr);
+  EXPECT_EQ(w9->key_policy, "width:exact");
+  EXPECT_EQ(w9->extends, "w8");
+}
+
+TEST_F(Extends, SameResultSameFingerprint) {
+  const Scan scan = WithChild("");
+  ASSERT_EQ(scan.variants.size(), 2u);
+  EXPECT_EQ(scan.variants[0]->fingerprint, scan.variants[1]->fingerprint);
+}
+
+TEST_F(Extends, UnknownParentNamesTheNearest) {
+  EXPECT_THAT(ChildError("", Replaced(kHead, "\"baseline\"", "\"basline\"")),
+              HasSubstr("did you mean 'baseline'?"));
+}
+
+TEST_F(Extends, OtherMajorVersionIsRefused) {
+  EXPECT_THAT(ChildError("", Replaced(kHead, "version = \"1\"", "version = \"2\"")),
+              HasSubstr("version 2, but version 1.2.3 is there"));
+}
+
+TEST_F(Extends, RejectedParentRejectsTheChildAndSaysWhy) {
+  Write("a/baseline/variant.toml", Replaced(kManifest, "\"y\"", "\"yy\""));
+  const std::string error = ChildError("");
+  EXPECT_THAT(error, HasSubstr("extends 'baseline', which is rejected"));
+  EXPECT_THAT(error, HasSubstr("names no tensor"));
+}
+
+TEST_F(Extends, CyclesAreRefusedWhereverOneStarts) {
+  EXPECT_THAT(ChildError("", Replaced(kHead, "\"baseline\"", "\"w8\"")),
+              HasSubstr("extends itself"));
+  Write("z/w9/variant.toml",
+        Replaced(Replaced(kHead, "\"w8\"", "\"w9\""), "\"baseline\"", "\"w8\""));
+  const Scan scan = WithChild("", Replaced(kHead, "\"baseline\"", "\"w9\""));
+  EXPECT_EQ(scan.variants.size(), 1u);
+  ASSERT_EQ(scan.rejections.size(), 2u);
+  for (const Rejection& r : scan.rejections) {
+    EXPECT_THAT(std::string(r.status.message()), HasSubstr("a cycle"));
+  }
+}
+
+TEST_F(Extends, LongChainsAreRefused) {
+  std::string parent = "baseline";
+  for (int i = 0; i < 12; ++i) {
+    const std::string name = "c" + std::to_string(i);
+    Write("z/" + name + "/variant.toml", Replaced(Replaced(kHead, "\"w8\"", "\"" + name + "\""),
+                                                  "\"baseline\"", "\"" + parent + "\""));
+    parent = name;
+  }
+  const Scan scan = ScanRoots({"z", "a"});
+  EXPECT_EQ(scan.variants.size(), 9u);  // the baseline and eight on top of it
+  for (const Rejection& r : scan.rejections) {
+    EXPECT_THAT(std::string(r.status.message()), HasSubstr("a chain of more than 8"));
+  }
+}
+
+TEST_F(Extends, SecondOfANameIsRejectedAndTheFirstStays) {
+  WriteBundle("b/other");
+  const Scan scan = ScanRoots({"a", "b"});
+  ASSERT_EQ(scan.variants.size(), 1u);
+  EXPECT_EQ(scan.variants[0]->directory, Path("a/baseline"));
+  ASSERT_EQ(scan.rejections.size(), 1u);
+  EXPECT_EQ(scan.rejections[0].status.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(scan.rejections[0].status.message()),
+              HasSubstr(Path("a/baseline/variant.toml")));
+}
+
+TEST_F(Extends, BrokenBundleDoesNotHoldItsName) {
+  Write("a/baseline/variant.toml", Replaced(kManifest, "\"y\"", "\"yy\""));
+  WriteBundle("b/other");
+  const Scan scan = ScanRoots({"a", "b"});
+  ASSERT_EQ(scan.variants.size(), 1u);
+  EXPECT_EQ(scan.variants[0]->directory, Path("b/other"));
+}
+
+TEST_F(Extends, SecondBaselineOfAnOpIsRejected) {
+  WriteBundle("b/other", Replaced(kManifest, "\"baseline\"", "\"other\""));
+  const Scan scan = ScanRoots({"a", "b"});
+  ASSERT_EQ(scan.rejections.size(), 1u);
+  EXPECT_THAT(std::string(scan.rejections[0].status.message()),
+              HasSubstr("already has the baseline 'baseline'"));
+}
+
+}  // namespace
+}  // namespace kvr
