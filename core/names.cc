@@ -60,8 +60,8 @@ std::string_view Nearest(std::string_view name, absl::Span<const std::string_vie
       best_distance = distance;
     }
   }
-  // A third of the letters wrong is a typing error; more is another word.
-  int tolerated = std::max<int>(1, static_cast<int>(lower.size()) / 3);
+  // A third of the letters wrong, or two swapped, is a typing error; more is another word.
+  const int tolerated = static_cast<int>(lower.size() + 2) / 3;
   return best_distance <= tolerated ? best : std::string_view();
 }
 
