@@ -47,14 +47,14 @@ class Platform {
   ~Platform();
 
   const Catalog& catalog() const;
-  Jit& jit();
-  BinaryCache& cache();
+  Jit& jit() const;  // the first call loads the compilers
+  BinaryCache& cache() const;
   const std::vector<Component>& components() const;
   const std::string& sdk_dir() const;  // device headers: <sdk_dir>/kvr/device.cuh
 
   // "cuda", "cuda:N", "host", "null", or "auto": cuda where a device answers, else host, else an
   // error that explains both. Not cached: every call opens one.
-  absl::StatusOr<std::unique_ptr<Device>> OpenDevice(std::string_view name);
+  absl::StatusOr<std::unique_ptr<Device>> OpenDevice(std::string_view name) const;
   // The names that OpenDevice would take here, best first: "cuda:0", ..., "host", "null".
   std::vector<std::string> DeviceNames() const;
   // What `kvr compile` takes without --target: the targets that a compiler here supports.

@@ -37,13 +37,21 @@ namespace kvr {
 
 class Platform;
 
+// What a person forces by hand, above the environment (registry/overrides.h).
+struct ForcedOp {
+  std::string op;                     // empty: nothing is forced
+  std::string variant;                // empty: whatever serves the key
+  std::vector<std::string> tunables;  // "BLOCK_H=16", as --set gives them
+};
+
 struct RuntimeOptions {
   std::string device = "auto";            // "cuda", "cuda:N", "host", "null", "auto"
   std::vector<std::string> plugin_roots;  // further bundle directories
   std::string selection_file;             // empty: generation 0, every key served by the baseline
   std::string cache_dir;                  // empty: KVR_CACHE_DIR, XDG_CACHE_HOME/kvr, ~/.cache/kvr
   MissPolicy miss_policy = MissPolicy::kBaseline;
-  bool compilers = true;    // false: boot from selection file and cache alone
+  bool compilers = true;  // false: boot from selection file and cache alone
+  ForcedOp forced;
   bool environment = true;  // read KVR_FORCE_<OP> and KVR_<OP>_<TUNABLE>
   std::vector<ApproximateOptIn> approximate;
 };

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/host_library.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "core/status.h"
+#include "core/strings.h"
+#include "devices/host_module.h"
+
+namespace kvr {
+namespace {
+
+absl::StatusOr<HostModule> Load() {
+  KVR_ASSIGN_OR_RETURN(const std::string path, HostLibraryPath());
+  const auto refuse = [&](std::string_view why) {
+    return Error(absl::StatusCode::kFailedPrecondition, StrCat(path, ": ", why),
+                 "use the libkvr_host.so of this build; KVR_HOST_MODULE can name it");
+  };
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* error = dlerror();
+    return refuse(error == nullptr ? "cannot be loaded" : error);
+  }
+  auto* entry = reinterpret_cast<HostModuleEntry*>(dlsym(library, kHostModuleEntryName));
+  HostModule module;
+  if (entry == nullptr) return refuse("not a KVR host module");
+  if (entry(&module) != 0 || module.abi != kHostModuleAbi) {
+    return refuse(
+        StrCat("its interface is version ", module.abi, ", this KVR speaks ", kHostModuleAbi));
+  }
+  return module;
+}
+
+// A failure is remembered too: a module that cannot be loaded now will not be in a moment.
+const absl::StatusOr<HostModule>& Loaded() {
+  static const auto& module = *new absl::StatusOr<HostModule>(Load());
+  return module;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> HostLibraryPath() {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const char* named = std::getenv("KVR_HOST_MODULE");
+  if (named != nullptr && *named != '\0') {
+    if (fs::is_regular_file(named, error)) return std::string(named);
+    return Error(absl::StatusCode::kNotFound,
+                 StrCat("KVR_HOST_MODULE names ", std::string_view(named), ", which is no file"),
+                 "name libkvr_host.so, or unset it");
+  }
+  const fs::path executable = fs::read_symlink("/proc/self/exe", error);
+  const fs::path library = executable.parent_path().parent_path() / "lib" / "libkvr_host.so";
+  if (!error && fs::is_regular_file(library, error)) return library.string();
+  return Error(absl::StatusCode::kNotFound, StrCat("there is no ", library.string()),
+               "build with Clang 19's development package installed, or name the module with "
+               "KVR_HOST_MODULE");
+}
+
+absl::StatusOr<std::unique_ptr<Device>> OpenHostDevice() {
+  if (!Loaded().ok()) return WithContext("host device", Loaded().status());
+  return Loaded()->create_device();
+}
+
+absl::StatusOr<std::unique_ptr<Compiler>> MakeHostCompiler(const std::string& sdk_dir) {
+  if (!Loaded().ok()) return WithContext("host compiler", Loaded().status());
+  absl::Status status;
+  std::unique_ptr<Compiler> compiler(Loaded()->create_compiler(sdk_dir.c_str(), &status));
+  if (compiler == nullptr) return status;
+  return compiler;
+}
+
+}  // namespace kvr
