@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Installs what is missing, builds, and runs every test that this machine can run.
+#
+#   scripts/test.sh [PRESET]     release (default), debug or asan
+#
+# KVR_NO_CUDA, KVR_NO_SYSTEM_CUDA and KVR_JOBS as in scripts/setup.sh.
+
+# shellcheck source=scripts/setup.sh
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+
+preset="${1:-release}"
+kvr_setup
+kvr_build "$preset" -DKVR_TESTS=ON
+
+# Tests neither read nor fill the caches of the person who runs them.
+KVR_CACHE_DIR="$(mktemp -d)"
+export KVR_CACHE_DIR
+trap 'rm -rf "$KVR_CACHE_DIR"' EXIT
+
+exclude=()
+if [[ -z "$KVR_GPU" ]]; then
+  exclude=(-LE '^gpu$')
+  left_out="$(ctest --test-dir "build/$preset" -N -L '^gpu$' | sed -n 's/^Total Tests: //p')"
+  kvr_line skipped "${left_out:-0} tests labelled gpu: $KVR_NO_GPU_REASON"
+fi
+if [[ -z "$KVR_CUDA" ]]; then
+  kvr_line skipped "what needs a CUDA compiler: there is none; such tests say so below"
+fi
+ctest --test-dir "build/$preset" --output-on-failure -j2 ${exclude[@]+"${exclude[@]}"} </dev/null
