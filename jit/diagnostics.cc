@@ -13,7 +13,10 @@
 namespace kvr {
 namespace {
 
+// A template's error can repeat a type of many kilobytes in each of a hundred notes.
 constexpr size_t kMostErrors = 8;
+constexpr int kMostNotes = 4;
+constexpr size_t kLongestMessage = 500;
 
 llvm::StringRef Ref(std::string_view text) { return {text.data(), text.size()}; }
 
@@ -46,6 +49,10 @@ int OriginalColumn(const BundleFile& file, int line, int column) {
   return column + shift;
 }
 
+std::string Shortened(const std::string& message) {
+  return message.size() <= kLongestMessage ? message : message.substr(0, kLongestMessage) + "...";
+}
+
 std::string_view ShownName(const BundleFile& file) {
   return file.path.empty() ? file.name : file.path;
 }
@@ -58,6 +65,7 @@ std::string RenderDiagnostic(std::string_view file, std::string_view content, in
   llvm::raw_string_ostream stream(out);
   std::string_view text = LineAt(content, line);
   // Without a line to quote, or a place in it to point at, print what there is.
+  if (text.empty()) column = 0;
   std::string_view quoted = column > 0 ? text : std::string_view();
   const llvm::SourceMgr sources;
   const llvm::SMDiagnostic diagnostic(sources, llvm::SMLoc(), Ref(file), line > 0 ? line : -1,
@@ -79,20 +87,25 @@ std::string RenderDiagnostic(const Unit& unit, const Diagnostic& diagnostic) {
                             assertion.site.line, assertion.site.column, diagnostic.severity,
                             assertion.message);
   }
-  if (const BundleFile* file = FindFile(unit, diagnostic.file)) {
-    int column =
-        diagnostic.column > 0 ? OriginalColumn(*file, diagnostic.line, diagnostic.column) : 0;
-    // A generated line that stands at the author's has its own columns.
-    if (column > static_cast<int>(LineAt(*file->original, diagnostic.line).size()) + 1) column = 0;
+  const BundleFile* file = FindFile(unit, diagnostic.file);
+  int column = diagnostic.column;
+  if (diagnostic.quoted.find(kSignatureCheck) != std::string::npos) {
+    column = 0;
+    for (const SourceSite& site : unit.entry_sites)
+      if (site.file == diagnostic.file && site.line == diagnostic.line) column = site.column;
+  } else if (file != nullptr && column > 0) {
+    column = OriginalColumn(*file, diagnostic.line, column);
+  }
+  if (file != nullptr) {
     return RenderDiagnostic(ShownName(*file), *file->original, diagnostic.line, column,
-                            diagnostic.severity, diagnostic.message);
+                            diagnostic.severity, Shortened(diagnostic.message));
   }
   std::string_view content;
   if (const UnitHeader* header = unit.Header(diagnostic.file)) content = *header->content;
   if (diagnostic.file == kUnitFileName) content = unit.text;
   return RenderDiagnostic(diagnostic.file.empty() ? unit.name : diagnostic.file, content,
-                          diagnostic.line, diagnostic.column, diagnostic.severity,
-                          diagnostic.message);
+                          diagnostic.line, column, diagnostic.severity,
+                          Shortened(diagnostic.message));
 }
 
 absl::Status CompileError(const Unit& unit, absl::Span<const Diagnostic> diagnostics,
@@ -100,15 +113,18 @@ absl::Status CompileError(const Unit& unit, absl::Span<const Diagnostic> diagnos
   std::vector<std::string> shown;
   size_t errors = 0;
   bool wanted = false;  // notes belong to the message before them
+  int notes = 0;
   const Diagnostic* first = nullptr;
   for (const Diagnostic& diagnostic : diagnostics) {
     if (diagnostic.severity == Diagnostic::Severity::kError) {
       if (first == nullptr) first = &diagnostic;
       wanted = ++errors <= kMostErrors;
-    } else if (diagnostic.severity == Diagnostic::Severity::kWarning) {
+      notes = 0;
+    } else if (diagnostic.severity == Diagnostic::Severity::kWarning || ++notes > kMostNotes) {
       wanted = false;
     }
-    if (!wanted) continue;
+    // How a generated check came to be instantiated tells the author nothing.
+    if (!wanted || diagnostic.message.find(kSignatureCheck) != std::string::npos) continue;
     std::string text = RenderDiagnostic(unit, diagnostic);
     if (std::find(shown.begin(), shown.end(), text) == shown.end()) shown.push_back(text);
   }

@@ -27,6 +27,8 @@ struct Diagnostic {
   int line = 0;      // from 1; 0: unknown
   int column = 0;    // in what the compiler saw; 0: unknown
   std::string message;
+  std::string quoted;  // the line as the compiler quotes it, if it does: generated lines stand
+                       // under the author's numbers and are known by their text
 };
 
 // `content`'s line quoted under "file:line:column: error: message" with a caret, no colours.

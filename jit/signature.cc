@@ -103,6 +103,7 @@ class Writer {
                                  Escaped(name_in_text(site.file)), llvm::StringRef(code))
                        .str();
   }
+  void Code(std::string_view code) { (unit_->text += code) += '\n'; }
   void Assert(const SourceSite& site, std::string_view condition, std::string message) {
     std::replace(message.begin(), message.end(), '\n', ' ');
     std::string code = "static_assert(";
@@ -149,17 +150,19 @@ std::string Count(size_t n, std::string_view noun) {
   return std::to_string(n) + " " + std::string(noun) + (n == 1 ? "" : "s");
 }
 
+// The checks stand in a template over the kernel's type: an entry that names no kernel is then one
+// error, where it is named, and not one more for every check.
 void CheckKernel(const OpSpec& op, const KernelSpec& kernel, int index, const Found& found,
                  const SourceSite& site, Writer* writer) {
-  const std::string alias = "kvr_kernel_" + std::to_string(index);
+  const std::string check = std::string(kSignatureCheck) + std::to_string(index);
   const size_t count = kernel.args.size();
-  writer->At(site, "using " + alias + " = kvr_signature::Of<decltype(&" + kernel.entry + ")>;");
+  writer->Code("template <class F> constexpr bool " + check + "() {");
 
   std::string passed;
   for (const ArgSpec& arg : kernel.args) passed += (passed.empty() ? "" : ", ") + arg.text;
   std::string takes =
       found.file == nullptr ? "" : " takes " + Count(found.kernel.parameters.size(), "parameter");
-  writer->Assert(site, alias + "::count == " + std::to_string(count),
+  writer->Assert(site, "kvr_signature::Of<F>::count == " + std::to_string(count),
                  "kernel '" + kernel.name + "'" + takes + (takes.empty() ? ":" : ", but") +
                      " the manifest passes " + std::to_string(count) + ": " + passed);
 
@@ -168,20 +171,22 @@ void CheckKernel(const OpSpec& op, const KernelSpec& kernel, int index, const Fo
   for (size_t i = 0; i < count; ++i) {
     const ArgSpec& arg = kernel.args[i];
     SourceSite where = site;
-    std::string is = "";
+    std::string is = ": ";
     if (spelled) {
       const KernelDefinition::Parameter& parameter = found.kernel.parameters[i];
       where = {site.file, parameter.at.line, parameter.at.column};
-      is = "is '" + parameter.text + "', but ";
+      is = " is '" + parameter.text + "', but ";
     }
-    std::string condition = llvm::formatv("{0}::takes<{1}, {2}, {3}>", alias, count, i,
-                                          TypeOf(op, arg, CanonicalName(arg.dtype)))
+    std::string condition = llvm::formatv("kvr_signature::Of<F>::template takes<{0}, {1}, {2}>",
+                                          count, i, TypeOf(op, arg, CanonicalName(arg.dtype)))
                                 .str();
     writer->Assert(where, condition,
-                   "kernel '" + kernel.name + "': parameter " + std::to_string(i + 1) +
-                       (is.empty() ? ": " : " ") + is + "the manifest passes '" + arg.text +
-                       "', which needs '" + ParameterType(op, arg) + "'");
+                   "kernel '" + kernel.name + "': parameter " + std::to_string(i + 1) + is +
+                       "the manifest passes '" + arg.text + "', which needs '" +
+                       ParameterType(op, arg) + "'");
   }
+  writer->Code("return true; }");
+  writer->At(site, "static_assert(" + check + "<decltype(&" + kernel.entry + ")>());");
 }
 
 }  // namespace

@@ -78,6 +78,10 @@ struct Unit {
   }
 };
 
+// What the generated checks' functions are named, a number follows: tells generated lines, which
+// stand under the author's line numbers, from the author's.
+inline constexpr std::string_view kSignatureCheck = "kvr_signature_check_";
+
 // What the main file is called in compilers' messages.
 inline constexpr std::string_view kUnitFileName = "kvr_unit.cu";
 

@@ -72,7 +72,9 @@ std::optional<Diagnostic> ParseContext(std::string_view line, const std::string&
   note.line = ToInt(digits.substr(0, end));
   std::string_view rest = end == digits.npos ? std::string_view() : digits.substr(end);
   note.file = StartsWith(rest, " of ") ? std::string(rest.substr(4)) : file;
-  note.message = "in " + std::string(line.substr(first, at - first));
+  std::string_view what = line.substr(first, at - first);
+  if (StartsWith(what, "detected during ")) what.remove_prefix(16);
+  note.message = "in " + std::string(what);
   return note;
 }
 
@@ -202,6 +204,7 @@ NvrtcLog ParseNvrtcLog(std::string_view log, const Unit& unit) {
       if (caret != line.npos && line.substr(caret) == "^") {
         // Under the source line, both indented by two.
         last.column = std::max(static_cast<int>(caret) - 1, 0);
+        if (i > 0) last.quoted = std::string(lines[i - 1]);
       } else if (std::optional<Diagnostic> note = ParseContext(line, last.file)) {
         result.diagnostics.push_back(*std::move(note));
       }

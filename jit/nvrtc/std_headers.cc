@@ -174,7 +174,12 @@ template <class T, T... I> struct integer_sequence {
   __host__ __device__ static constexpr decltype(sizeof(0)) size() { return sizeof...(I); }
 };
 template <decltype(sizeof(0))... I> using index_sequence = integer_sequence<decltype(sizeof(0)), I...>;
-template <class T, T N> using make_integer_sequence = __make_integer_seq<integer_sequence, T, N>;
+template <decltype(sizeof(0)) N, decltype(sizeof(0))... I>
+struct kvr_count : kvr_count<N - 1, N - 1, I...> {};
+template <decltype(sizeof(0))... I> struct kvr_count<0, I...> {
+  template <class T> using as = integer_sequence<T, static_cast<T>(I)...>;
+};
+template <class T, T N> using make_integer_sequence = typename kvr_count<N>::template as<T>;
 template <decltype(sizeof(0)) N>
 using make_index_sequence = make_integer_sequence<decltype(sizeof(0)), N>;
 }
@@ -208,8 +213,8 @@ template <> struct numeric_limits<float> {
   __host__ __device__ static constexpr float lowest() noexcept { return -3.40282346638528859812e+38f; }
   __host__ __device__ static constexpr float max() noexcept { return 3.40282346638528859812e+38f; }
   __host__ __device__ static constexpr float epsilon() noexcept { return 1.1920928955078125e-7f; }
-  __host__ __device__ static constexpr float infinity() noexcept { return __builtin_huge_valf(); }
-  __host__ __device__ static constexpr float quiet_NaN() noexcept { return __builtin_nanf(""); }
+  __host__ __device__ static constexpr float infinity() noexcept { return __builtin_bit_cast(float, 0x7f800000); }
+  __host__ __device__ static constexpr float quiet_NaN() noexcept { return __builtin_bit_cast(float, 0x7fc00000); }
 };
 template <> struct numeric_limits<double> {
   static constexpr bool is_specialized = true, is_integer = false, has_infinity = true;
@@ -217,8 +222,8 @@ template <> struct numeric_limits<double> {
   __host__ __device__ static constexpr double lowest() noexcept { return -1.7976931348623157e+308; }
   __host__ __device__ static constexpr double max() noexcept { return 1.7976931348623157e+308; }
   __host__ __device__ static constexpr double epsilon() noexcept { return 2.220446049250313e-16; }
-  __host__ __device__ static constexpr double infinity() noexcept { return __builtin_huge_val(); }
-  __host__ __device__ static constexpr double quiet_NaN() noexcept { return __builtin_nan(""); }
+  __host__ __device__ static constexpr double infinity() noexcept { return __builtin_bit_cast(double, 0x7ff0000000000000LL); }
+  __host__ __device__ static constexpr double quiet_NaN() noexcept { return __builtin_bit_cast(double, 0x7ff8000000000000LL); }
 };
 }
 )";
@@ -226,10 +231,10 @@ template <> struct numeric_limits<double> {
 // NVRTC declares these functions itself, in the global namespace.
 constexpr char kCmath[] = R"(#pragma once
 #ifndef INFINITY
-#define INFINITY __builtin_huge_valf()
+#define INFINITY __builtin_bit_cast(float, 0x7f800000)
 #endif
 #ifndef NAN
-#define NAN __builtin_nanf("")
+#define NAN __builtin_bit_cast(float, 0x7fc00000)
 #endif
 namespace std {
 using ::abs;
