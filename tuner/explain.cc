@@ -1,18 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tuner/explain.h"
 
+#include <set>
+#include <utility>
+
 #include "core/status.h"
 #include "tuner/feasibility.h"
 
 namespace kvr {
 
-int MainKernel(const LaunchPlan& plan) {
+int MainKernel(const OpSpec& op, const AxisVector& axes, const PlanProgram& program,
+               const LaunchPlan& plan) {
+  const std::vector<TensorView> shapes = TensorShapes(op, axes);
   int best = -1;
-  int64_t most = -1;
+  std::pair<int64_t, int64_t> most{-1, -1};  // input bytes, threads
   for (int i = 0; i < plan.kernel_count; ++i) {
-    const int64_t threads = plan.kernels[i].grid.volume() * plan.kernels[i].block.volume();
-    if (threads > most) {
-      most = threads;
+    std::set<int> inputs;
+    for (const ArgSpec& arg : program.kernels[plan.kernels[i].kernel].args) {
+      if (arg.kind == ArgSpec::Kind::kTensor && arg.index < static_cast<int>(op.inputs.size())) {
+        inputs.insert(arg.index);
+      }
+    }
+    int64_t bytes = 0;
+    for (int input : inputs) bytes += shapes[input].bytes();
+    const std::pair size{bytes, plan.kernels[i].grid.volume() * plan.kernels[i].block.volume()};
+    if (size > most) {
+      most = size;
       best = i;
     }
   }
@@ -61,7 +74,7 @@ absl::StatusOr<Explanation> ExplainConfig(const Operation& op, const Candidate& 
     kernel.limiter = std::string(occupancy.limiter);
     result.kernels.push_back(std::move(kernel));
   }
-  result.main_kernel = MainKernel(plan);
+  result.main_kernel = MainKernel(op.spec(), axes, variant.plan, plan);
   if (result.main_kernel < 0) return result;
 
   const ExplainedKernel& main = result.kernels[result.main_kernel];

@@ -4,8 +4,10 @@
 // occupancy and its limiter, shared memory against the limit, the bytes that any implementation
 // must move and the time that takes at the device's copy bandwidth.
 //
-// Waves and occupancy are those of the plan's *main kernel*: the one with the most threads in
-// flight, CTAs x threads per CTA (the first of equals). CTAs that share a cluster count one each.
+// Waves and occupancy are those of the plan's *main kernel*: the one whose arguments are the most
+// bytes of the op's inputs (a merge of partial results may have more blocks, but reads none of
+// them); of equals the one with the most threads, of these the first. CTAs that share a cluster
+// count one each.
 //
 // Threading: pure.
 #pragma once
@@ -63,7 +65,8 @@ absl::StatusOr<Explanation> ExplainConfig(const Operation& op, const Candidate& 
                                           const AxisVector& axes, const DeviceInfo& device,
                                           const Binary* binary, int ctas_per_sm = 0);
 
-// Index of the launch with the most threads; -1 for an empty plan.
-int MainKernel(const LaunchPlan& plan);
+// Index of the main kernel's launch in `plan`; -1 for an empty plan.
+int MainKernel(const OpSpec& op, const AxisVector& axes, const PlanProgram& program,
+               const LaunchPlan& plan);
 
 }  // namespace kvr

@@ -28,23 +28,7 @@ bool SameLaunch(const KernelLaunch& a, const KernelLaunch& b) {
 
 absl::Status CheckPlan(const Variant& variant, const Config& config, const AxisVector& axes,
                        const DeviceInfo& device, LaunchPlan* plan) {
-  KVR_RETURN_IF_ERROR(variant.plan.Evaluate(axes, variant.TunableValues(config), device, plan));
-  for (const KernelLaunch& launch : plan->launches()) {
-    const KernelSpec& kernel = variant.plan.kernels[launch.kernel];
-    if (launch.block.volume() > device.max_threads_per_block) {
-      return OverLimit(kernel, "threads per block", launch.block.volume(), "device's limit",
-                       device.max_threads_per_block);
-    }
-    if (launch.smem > device.smem_per_block) {
-      return OverLimit(kernel, "dynamic shared memory in bytes", launch.smem, "device's limit",
-                       device.smem_per_block);
-    }
-    if (launch.cluster.volume() > device.max_cluster_size) {
-      return OverLimit(kernel, "cluster size", launch.cluster.volume(), "device's limit",
-                       device.max_cluster_size);
-    }
-  }
-  return absl::OkStatus();
+  return variant.plan.Evaluate(axes, variant.TunableValues(config), device, plan);
 }
 
 absl::Status CheckResources(const Variant& variant, const LaunchPlan& plan, const Binary& binary,

@@ -165,17 +165,18 @@ absl::StatusOr<Verdict> WorkerClient::Verify(const WorkShape& shape, const WorkI
   request.axes = shape.axes;
   request.seeds = shape.seeds;
   request.items = {item};
-  for (;;) {
+  for (bool last_try = false;; last_try = true) {
     const bool fresh = process_ == nullptr || calls_of_process_ == 0;
     KVR_ASSIGN_OR_RETURN(const Answer answer, Call(request));
-    if (answer.died && !answer.timed_out && !fresh) continue;
     const Verdict& verdict = answer.reply.verdicts.at(0);
-    if (answer.died && answer.reply.fault_subject < 0) {
+    if (!answer.died) return verdict;
+    const bool of_item = answer.reply.fault_subject >= 0;
+    if (of_item && (fresh || last_try || answer.timed_out)) return verdict;
+    if (!of_item && (last_try || answer.timed_out)) {
       return Error(absl::StatusCode::kUnavailable,
                    absl::StrCat(verdict.reason, ", while preparing"),
                    "choose smaller axes if host memory is short, else report this");
     }
-    return verdict;
   }
 }
 

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Verify and tune on the host device, against kernels with one planted fault each (faulty/): every
+// fault is recorded against its config, the rest goes on, and this process notices nothing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "api/tune.h"
+#include "core/status.h"
+#include "registry/selection_file.h"
+
+namespace kvr {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+constexpr char kOp[] = "mla_sparse_decode";
+const Axes kShape = {
+    {"num_tokens", 2}, {"num_qo_heads", 2}, {"page_size", 8}, {"num_pages", 2}, {"topk", 8}};
+
+class HostTuneTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    std::string pattern = ::testing::TempDir() + "/kvr-host-tune-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    directory_ = new std::string(pattern);
+    setenv("KVR_WORKER", KVR_BIN_DIR "/kvr-worker", 1);
+    PlatformOptions options;
+    options.plugin_roots = {KVR_SOURCE_DIR "/tests/tuner/faulty"};
+    options.cache_dir = pattern + "/cache";
+    auto platform = Platform::Open(options);
+    ASSERT_TRUE(platform.ok()) << platform.status();
+    platform_ = platform->release();
+    settings_ = new TuneSettings;
+    settings_->device = "host";
+    settings_->plugin_roots = options.plugin_roots;
+    settings_->timeout_s = 2;
+  }
+  static void TearDownTestSuite() {
+    delete platform_;
+    delete settings_;
+    std::filesystem::remove_all(*directory_);
+    delete directory_;
+  }
+  void SetUp() override {
+    const auto device = platform_->OpenDevice("host");
+    if (!device.ok()) GTEST_SKIP() << "no host device: " << device.status();
+    const auto variant = platform_->catalog().Find(kOp, "faulty");
+    ASSERT_TRUE(variant.ok()) << variant.status();
+  }
+  static TuneRequest Request() {
+    TuneRequest request;
+    request.op = kOp;
+    request.variants = {"faulty"};
+    request.shapes = {kShape};
+    request.pick.rounds = 5;
+    return request;
+  }
+
+  static Platform* platform_;
+  static TuneSettings* settings_;
+  static std::string* directory_;
+};
+Platform* HostTuneTest::platform_ = nullptr;
+TuneSettings* HostTuneTest::settings_ = nullptr;
+std::string* HostTuneTest::directory_ = nullptr;
+
+// By MODE of faulty/variant.toml: the status and a part of the reason.
+const std::map<int64_t, std::pair<TrialStatus, std::string>> kFaults = {
+    {0, {TrialStatus::kPassed, ""}},
+    {1, {TrialStatus::kIncorrectNumerical, "outside their bound"}},
+    {2, {TrialStatus::kRuntimeError, "past the end of output output"}},
+    {3, {TrialStatus::kRuntimeError, "trap"}},
+    {4, {TrialStatus::kRuntimeError, "SIGSEGV"}},
+    {5, {TrialStatus::kTimeout, "2 s"}},
+    {6, {TrialStatus::kRuntimeError, "SIGILL"}},
+    {7, {TrialStatus::kRuntimeError, "wrote into its input q_nope"}},
+    {8, {TrialStatus::kIncorrectNumerical, "never written"}},
+};
+
+TEST_F(HostTuneTest, EveryFaultIsRecordedAgainstItsConfigAndTheRestGoesOn) {
+  VerifyRequest request;
+  request.op = kOp;
+  request.variants = {"faulty"};
+  request.shapes = {kShape};
+  request.coverage = Coverage::kAll;
+  const auto report = Verify(*platform_, *settings_, request);
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_EQ(report->results.size(), kFaults.size());
+  for (const VerifyResult& result : report->results) {
+    const auto& [status, reason] = kFaults.at(result.config.at("MODE"));
+    EXPECT_EQ(result.status, status) << ConfigText(result.config) << ": " << result.reason;
+    EXPECT_THAT(result.reason, HasSubstr(reason)) << ConfigText(result.config);
+  }
+  EXPECT_GE(report->respawns, 3);  // segfault, timeout, illegal instruction
+}
+
+TEST_F(HostTuneTest, TuningSelectsWhatIsRightAndPublishesIt) {
+  TuneRequest request = Request();
+  request.selection_file = *directory_ + "/selections.json";
+  const auto report = Tune(*platform_, *settings_, request);
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_EQ(report->selections.size(), 1u);
+  const TunedKey& key = report->selections[0];
+  EXPECT_THAT(key.variant, AnyOf("faulty", "baseline"));  // the incumbent takes part
+  if (key.variant == "faulty") {
+    EXPECT_EQ(key.config.at("MODE"), 0);
+  }
+  EXPECT_EQ(key.key, (Axes{{"topk", 8}}));
+  EXPECT_GT(key.median_us, 0);
+  EXPECT_GE(key.tried, 1);
+  EXPECT_TRUE(key.published) << key.note;
+  for (const Trial& trial : report->trials) {
+    if (trial.variant != "faulty") continue;
+    EXPECT_EQ(trial.status, kFaults.at(trial.config.at("MODE")).first)
+        << ConfigText(trial.config) << ": " << trial.reason;
+  }
+
+  const auto device = platform_->OpenDevice("host");
+  ASSERT_TRUE(device.ok());
+  const auto file =
+      ReadSelectionFile(request.selection_file, platform_->catalog(), (*device)->info());
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->generation->digest().Hex(), report->digest);
+
+  // Another key joins the first, and the incumbent of a key is what the file selects.
+  request.shapes = {kShape, kShape};
+  request.shapes[1]["topk"] = 3;
+  request.pick.minimum_gain = 10;  // nothing is that much faster
+  const auto again = Tune(*platform_, *settings_, request);
+  ASSERT_TRUE(again.ok()) << again.status();
+  ASSERT_EQ(again->selections.size(), 2u);
+  EXPECT_EQ(again->selections[0].incumbent_variant, key.variant);
+  EXPECT_EQ(again->selections[0].variant, key.variant);
+  EXPECT_TRUE(again->selections[0].incumbent_kept);
+  EXPECT_EQ(again->selections[1].key, (Axes{{"topk", 4}}));
+  const auto both =
+      ReadSelectionFile(request.selection_file, platform_->catalog(), (*device)->info());
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_EQ(both->generation->FindOp(kOp)->selections.size(), 2u);
+}
+
+TEST_F(HostTuneTest, PinnedTunablesAreMeasuredButNeverPublished) {
+  TuneRequest request = Request();
+  request.pins = {"MODE=0"};
+  request.selection_file = *directory_ + "/pinned.json";
+  const auto report = Tune(*platform_, *settings_, request);
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_EQ(report->selections.size(), 1u);
+  EXPECT_EQ(report->selections[0].variant, "faulty");
+  EXPECT_EQ(report->selections[0].tried, 1);
+  EXPECT_FALSE(report->selections[0].published);
+  EXPECT_THAT(report->selections[0].note, HasSubstr("--set"));
+  EXPECT_FALSE(std::filesystem::exists(request.selection_file));
+}
+
+TEST_F(HostTuneTest, CancellingKeepsWhatIsFinished) {
+  struct CancelAfterTwo : Progress {
+    void Update(const ProgressUpdate& update) override {
+      if (update.phase == Phase::kVerify && update.done == 2) cancel = true;
+    }
+    void Note(std::string_view) override {}
+    std::atomic<bool> cancel{false};
+  } progress;
+  TuneSettings settings = *settings_;
+  settings.progress = &progress;
+  settings.cancel = &progress.cancel;
+  const auto report = Tune(*platform_, settings, Request());
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_TRUE(report->cancelled);
+  EXPECT_EQ(report->trials.size(), 2u);
+  EXPECT_TRUE(report->selections.empty());
+}
+
+TEST_F(HostTuneTest, CompilingReportsWhatABinaryUses) {
+  CompileRequest request;
+  request.op = kOp;
+  request.variants = {"faulty"};
+  request.shapes = {kShape};
+  const auto report = Compile(*platform_, *settings_, {"host"}, request);
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_EQ(report->binaries.size(), 1u);
+  EXPECT_EQ(report->binaries[0].status, TrialStatus::kPassed) << report->binaries[0].reason;
+  EXPECT_GT(report->binaries[0].binary_bytes, 0);
+  EXPECT_EQ(report->binaries[0].smem_dynamic, 0);
+  EXPECT_FALSE(Compile(*platform_, *settings_, {"sm_1"}, request).ok());
+}
+
+TEST_F(HostTuneTest, AWrongRequestFailsBeforeAnythingStarts) {
+  VerifyRequest request;
+  request.op = "mla_sparse_decod";
+  EXPECT_THAT(std::string(Verify(*platform_, *settings_, request).status().message()),
+              HasSubstr("mla_sparse_decode"));
+  request.op = kOp;
+  request.variants = {"nobody"};
+  EXPECT_FALSE(Verify(*platform_, *settings_, request).ok());
+  request.variants = {};
+  request.pins = {"NOBODY=1"};
+  EXPECT_FALSE(Verify(*platform_, *settings_, request).ok());
+  request.pins = {};
+  request.shapes = {{{"nothing", 1}}};
+  EXPECT_FALSE(Verify(*platform_, *settings_, request).ok());
+}
+
+}  // namespace
+}  // namespace kvr

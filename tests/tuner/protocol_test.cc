@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tuner/worker/protocol.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "core/status.h"
+
+namespace kvr {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(ProtocolTest, RequestsRoundTrip) {
+  Request request;
+  request.id = 7;
+  request.job = Job::kOpen;
+  request.op = "decode";
+  request.axes = {{"topk", 512}};
+  request.seeds = {1, 0xffffffffffffffffu};
+  WorkItem item;
+  item.variant = "w8";
+  item.fingerprint = FingerprintOf("w8");
+  item.config = {{"WARPS", 8}};
+  item.binary_path = "/tmp/a b";
+  request.items = {item};
+  request.subjects = {0};
+  request.rounds = 3;
+  request.epoch_us = 100;
+  const std::string line = EncodeRequest(request);
+  EXPECT_EQ(line.find('\n'), std::string::npos);
+  const absl::StatusOr<Request> back = DecodeRequest(line);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->id, 7);
+  EXPECT_EQ(back->job, Job::kOpen);
+  EXPECT_EQ(back->seeds, request.seeds);
+  EXPECT_EQ(back->axes, request.axes);
+  ASSERT_EQ(back->items.size(), 1u);
+  EXPECT_EQ(back->items[0].fingerprint, item.fingerprint);
+  EXPECT_EQ(back->items[0].config, item.config);
+  EXPECT_EQ(back->items[0].binary_path, "/tmp/a b");
+  EXPECT_EQ(back->subjects, request.subjects);
+}
+
+TEST(ProtocolTest, RepliesRoundTripWithSamplesThatAreNoNumbers) {
+  Message message;
+  message.id = 3;
+  message.unusable = true;
+  message.fault_subject = 1;
+  Verdict verdict;
+  verdict.subject = 1;
+  verdict.status = TrialStatus::kRuntimeError;
+  verdict.reason = "said \"x\"\n and \xff bytes";
+  message.verdicts = {verdict};
+  message.samples = {{1.5, std::numeric_limits<double>::quiet_NaN()}};
+  message.session = {2, 5, true};
+  const absl::StatusOr<Message> back = DecodeMessage(EncodeMessage(message));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->kind, Message::Kind::kReply);
+  EXPECT_TRUE(back->unusable);
+  EXPECT_EQ(back->fault_subject, 1);
+  EXPECT_EQ(back->verdicts[0].status, TrialStatus::kRuntimeError);
+  EXPECT_THAT(back->verdicts[0].reason, HasSubstr("said \"x\"\n and"));
+  EXPECT_EQ(back->samples[0][0], 1.5);
+  EXPECT_TRUE(std::isnan(back->samples[0][1]));
+  EXPECT_EQ(back->session.buffer_sets, 5);
+  EXPECT_TRUE(back->session.cold);
+}
+
+TEST(ProtocolTest, ErrorsKeepCodeWhatAndFix) {
+  Message message;
+  message.error = Error(absl::StatusCode::kResourceExhausted, "insufficient memory", "use less");
+  const absl::StatusOr<Message> back = DecodeMessage(EncodeMessage(message));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->error, message.error);
+  EXPECT_EQ(Fix(back->error), "use less");
+}
+
+TEST(ProtocolTest, HelloAndStagesRoundTrip) {
+  Message hello;
+  hello.kind = Message::Kind::kHello;
+  hello.protocol = kProtocol;
+  hello.device.name = "NVIDIA H200";
+  hello.device.l2_bytes = 60 << 20;
+  const absl::StatusOr<Message> back = DecodeMessage(EncodeMessage(hello));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->kind, Message::Kind::kHello);
+  EXPECT_EQ(back->device.name, "NVIDIA H200");
+  EXPECT_EQ(back->device.l2_bytes, 60 << 20);
+
+  Message stage;
+  stage.kind = Message::Kind::kStage;
+  stage.stage = Stage::kLaunch;
+  stage.subject = 4;
+  const absl::StatusOr<Message> again = DecodeMessage(EncodeMessage(stage));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->kind, Message::Kind::kStage);
+  EXPECT_EQ(again->stage, Stage::kLaunch);
+  EXPECT_EQ(again->subject, 4);
+}
+
+TEST(ProtocolTest, NonsenseIsAnErrorNeverAnException) {
+  for (const char* line : {"", "{", "[]", "null", "{}", R"({"id":"x"})", R"({"id":1,"job":"fly"})",
+                           R"({"id":1,"stage":7})", "\xff\xfe"}) {
+    EXPECT_FALSE(DecodeRequest(line).ok()) << line;
+    EXPECT_FALSE(DecodeMessage(line).ok()) << line;
+  }
+}
+
+}  // namespace
+}  // namespace kvr

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tuner/space.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/tuner/fixture.h"
+#include "tuner/feasibility.h"
+
+namespace kvr {
+namespace {
+
+using ::testing::HasSubstr;
+
+class SpaceTest : public ::testing::Test {
+ protected:
+  test::DecodeOp op_;
+  VariantPtr baseline_ = test::SplitVariant(op_.spec());
+  DeviceInfo device_ = test::Blackwell();
+  AxisVector seed_shape_ = test::Shape(op_.spec(), {});  // 96 tokens, 32 heads, topk 512
+};
+
+TEST_F(SpaceTest, DefaultCoverageIsOneConfigAVariantWithPinsApplied) {
+  const auto space = BuildSpace({baseline_}, {"BLOCK_H=16"}, Coverage::kDefault);
+  ASSERT_TRUE(space.ok()) << space.status();
+  ASSERT_EQ(space->candidates.size(), 1u);
+  EXPECT_EQ(ConfigText(space->candidates[0].config), "BLOCK_H=16,STAGES=2,TARGET_CTAS=256");
+}
+
+TEST_F(SpaceTest, AllCoversEveryUnpinnedAssignmentDefaultFirst) {
+  const auto space = BuildSpace({baseline_}, {"STAGES=2"}, Coverage::kAll);
+  ASSERT_TRUE(space.ok()) << space.status();
+  EXPECT_EQ(space->candidates.size(), 2u * 3u);
+  EXPECT_EQ(space->candidates[0].config, DefaultConfig(baseline_->tunables));
+}
+
+TEST_F(SpaceTest, AVariantThatAPinDoesNotFitIsOmittedWithTheReason) {
+  auto other = test::SplitVariant(op_.spec(), "other");
+  other->tunables[0].values = {32};
+  auto third = test::SplitVariant(op_.spec(), "third");
+  third->tunables[0].name = "HEADS";
+  const auto space = BuildSpace({baseline_, other, third}, {"BLOCK_H=16"}, Coverage::kDefault);
+  ASSERT_TRUE(space.ok()) << space.status();
+  EXPECT_EQ(space->candidates.size(), 1u);
+  ASSERT_EQ(space->omitted.size(), 2u);
+  EXPECT_THAT(space->omitted[0].reason, HasSubstr("BLOCK_H=16 is not among its values 32"));
+  EXPECT_THAT(space->omitted[1].reason, HasSubstr("has no tunable BLOCK_H"));
+}
+
+TEST_F(SpaceTest, WrongPinsAreErrors) {
+  EXPECT_THAT(BuildSpace({baseline_}, {"BLOCK=16"}, Coverage::kDefault).status().message(),
+              HasSubstr("BLOCK_H"));  // names what there is
+  EXPECT_FALSE(BuildSpace({baseline_}, {"BLOCK_H"}, Coverage::kDefault).ok());
+  EXPECT_FALSE(BuildSpace({baseline_}, {"BLOCK_H="}, Coverage::kDefault).ok());
+  EXPECT_FALSE(BuildSpace({baseline_}, {"BLOCK_H=x"}, Coverage::kDefault).ok());
+  EXPECT_FALSE(BuildSpace({baseline_}, {"BLOCK_H=16", "BLOCK_H=32"}, Coverage::kDefault).ok());
+  EXPECT_FALSE(BuildSpace({baseline_}, {"BLOCK_H=16,"}, Coverage::kDefault).ok());
+}
+
+TEST_F(SpaceTest, SharedMemoryOverTheDeviceIsPrunedWithTheNumbers) {
+  DeviceInfo small = device_;
+  small.smem_per_block = 65536;  // two stages fit, three do not
+  const auto space = BuildSpace({baseline_}, {"TARGET_CTAS=256"}, Coverage::kAll);
+  const Feasible feasible = PruneStatically(space->candidates, seed_shape_, small);
+  EXPECT_EQ(feasible.candidates.size(), 2u);
+  ASSERT_EQ(feasible.pruned.size(), 2u);
+  for (const Pruned& pruned : feasible.pruned) {
+    EXPECT_EQ(pruned.candidate.config.at("STAGES"), 3);
+    EXPECT_THAT(pruned.reason, HasSubstr("90000"));
+  }
+}
+
+TEST_F(SpaceTest, AConstraintThatIsNotMetIsTheReason) {
+  const auto space = BuildSpace({baseline_}, {}, Coverage::kDefault);
+  const AxisVector shape = test::Shape(op_.spec(), {{"topk", 5000}});
+  const Feasible feasible = PruneStatically(space->candidates, shape, device_);
+  EXPECT_TRUE(feasible.candidates.empty());
+  ASSERT_EQ(feasible.pruned.size(), 1u);
+  EXPECT_THAT(feasible.pruned[0].reason, HasSubstr("topk <= 4096"));
+}
+
+TEST_F(SpaceTest, LaunchScopeConfigsWithTheSamePlanAreTheSameWork) {
+  // topk 32 allows one split only, so TARGET_CTAS changes nothing.
+  const auto space = BuildSpace({baseline_}, {"BLOCK_H=16", "STAGES=2"}, Coverage::kAll);
+  const AxisVector shape = test::Shape(op_.spec(), {{"topk", 32}});
+  const Feasible feasible = PruneStatically(space->candidates, shape, device_);
+  ASSERT_EQ(feasible.candidates.size(), 1u);
+  ASSERT_EQ(feasible.pruned.size(), 2u);
+  EXPECT_THAT(feasible.pruned[0].reason, HasSubstr("same plan at these axes as {BLOCK_H=16"));
+}
+
+TEST_F(SpaceTest, CompileScopeConfigsAreNeverDuplicates) {
+  auto variant = test::SplitVariant(op_.spec());
+  variant->plan.kernels[0].smem = Expr::Constant(1024);  // STAGES no longer shows in the plan
+  const auto space = BuildSpace({variant}, {"BLOCK_H=16", "TARGET_CTAS=256"}, Coverage::kAll);
+  const Feasible feasible = PruneStatically(space->candidates, seed_shape_, device_);
+  EXPECT_EQ(feasible.candidates.size(), 2u);
+}
+
+class ResourcesTest : public SpaceTest {
+ protected:
+  ResourcesTest() {
+    binary_.kernels = {{"split<BLOCK_H>", "split", {}}, {"merge", "merge", {}}};
+    EXPECT_TRUE(
+        CheckPlan(*baseline_, DefaultConfig(baseline_->tunables), seed_shape_, device_, &plan_)
+            .ok());
+  }
+  absl::Status Check() { return CheckResources(*baseline_, plan_, binary_, device_); }
+  Binary binary_;
+  LaunchPlan plan_;
+};
+
+TEST_F(ResourcesTest, AModestKernelFits) {
+  binary_.kernels[0].resources.registers = 128;
+  EXPECT_TRUE(Check().ok()) << Check();
+}
+
+TEST_F(ResourcesTest, LaunchBoundsHold) {
+  binary_.kernels[0].resources.max_threads = 64;
+  EXPECT_THAT(Check().message(), HasSubstr("128 over the kernel's launch bound 64"));
+}
+
+TEST_F(ResourcesTest, StaticAndDynamicSharedMemoryAddUp) {
+  binary_.kernels[0].resources.smem_static = 50000;  // beside 60000 dynamic
+  EXPECT_THAT(Check().message(), HasSubstr("110000"));
+}
+
+TEST_F(ResourcesTest, ABlockThatFitsNoMultiprocessorSaysWhatLimitsIt) {
+  device_.regs_per_sm = 16384;
+  binary_.kernels[0].resources.registers = 255;  // 128 threads: 32768
+  EXPECT_THAT(Check().message(), HasSubstr("limited by registers"));
+}
+
+TEST_F(ResourcesTest, AMissingKernelIsAnError) {
+  binary_.kernels.pop_back();
+  const absl::Status status = Check();
+  // The plan launches merge only when it splits: at 96 tokens and one head group it does.
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+}
+
+}  // namespace
+}  // namespace kvr
