@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "registry/dispatcher.h"
+#include "tests/registry/counting_new.h"
+#include "tests/registry/fakes.h"
+
+namespace kvr {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::vector<Axes> kShapes = {{{"n", 1000}}};
+constexpr Stream kDefaultStream{};
+
+TEST(Dispatch, LaunchesWhatWasLoaded) {
+  World world;
+  const auto dispatcher = world.Dispatch();
+  const absl::StatusOr<LoadReport> report = dispatcher->Load("axpy", kShapes);
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_TRUE(report->ready()) << report->Text();
+  EXPECT_EQ(report->items[0].variant, "baseline");
+  EXPECT_EQ(report->items[0].key, (Axes{{"n", 1024}}));
+  EXPECT_THAT(report->Text(), HasSubstr("baseline"));
+  const AxpyTensors tensors(1000);
+  EXPECT_TRUE(dispatcher->Launch("axpy", tensors.views, kDefaultStream).ok());
+  EXPECT_TRUE(dispatcher->Launch(*dispatcher->FindOp("axpy"), tensors.views, kDefaultStream).ok());
+  EXPECT_EQ(world.device->counters().launches, 2);
+  EXPECT_EQ(dispatcher->counters().misses, 0u);
+}
+
+TEST(Dispatch, OtherShapesOfALoadedKeyAreNoMiss) {
+  World world;
+  const auto dispatcher = world.Dispatch();
+  ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
+  dispatcher->Freeze();
+  EXPECT_TRUE(dispatcher->Launch("axpy", AxpyTensors(600).views, kDefaultStream).code() ==
+              absl::StatusCode::kFailedPrecondition);  // no workspace for the stream yet
+  dispatcher->Thaw();
+  ASSERT_TRUE(dispatcher->PrepareStream(kDefaultStream).ok());
+  dispatcher->Freeze();
+  EXPECT_TRUE(dispatcher->Launch("axpy", AxpyTensors(600).views, kDefaultStream).ok());
+  EXPECT_EQ(dispatcher->counters().misses, 0u);
+}
+
+TEST(Dispatch, AnEmptyBatchLaunchesNothing) {
+  World world;
+  const auto dispatcher = world.Dispatch();
+  ASSERT_TRUE(dispatcher->Load("axpy", {{{"n", 0}}})->ready());
+  EXPECT_TRUE(dispatcher->Launch("axpy", AxpyTensors(0).views, kDefaultStream).ok());
+  EXPECT_EQ(world.device->counters().launches, 0);
+}
+
+TEST(Dispatch, AllocatesNothingOnceWarm) {
+  World world;
+  const auto dispatcher = world.Dispatch();
+  ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
+  ASSERT_TRUE(dispatcher->PrepareStream(kDefaultStream).ok());
+  dispatcher->Freeze();
+  const AxpyTensors exact(1000), same_key(900), missed(5000);
+  absl::StatusOr<BoundLaunch> bound = dispatcher->Bind("axpy", exact.views);
+  ASSERT_TRUE(bound.ok());
+  int failures = 0;
+  const auto launch_all = [&] {
+    failures += !dispatcher->Launch("axpy", exact.views, kDefaultStream).ok();
+    failures += !dispatcher->Launch("axpy", same_key.views, kDefaultStream).ok();
+    failures += !dispatcher
+                     ->Launch("axpy", missed.views, kDefaultStream,
+                              {world.device->Allocate(65536).value(), 65536})
+                     .ok();
+    failures += !bound->Launch(kDefaultStream).ok();
+  };
+  launch_all();
+  ASSERT_EQ(failures, 0);
+
+  const Workspace workspace{*world.device->Allocate(65536), 65536};
+  const int64_t before = AllocationsOfThisThread();
+  for (int i = 0; i < 100; ++i) {
+    failures += !dispatcher->Launch("axpy", exact.views, kDefaultStream).ok();
+    failures += !dispatcher->Launch("axpy", same_key.views, kDefaultStream).ok();
+    failures += !dispatcher->Launch("axpy", missed.views, kDefaultStream, workspace).ok();
+    failures += !bound->Launch(kDefaultStream).ok();
+  }
+  EXPECT_EQ(AllocationsOfThisThread() - before, 0);
+  EXPECT_EQ(failures, 0);
+  EXPECT_EQ(dispatcher->counters().misses, 101u);
+}
+
+TEST(Dispatch, ReplanningAfterASwapAllocatesNothingInTheLaunch) {
+  World world;
+  const auto dispatcher = world.Dispatch();
+  ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
+  ASSERT_TRUE(dispatcher->PrepareStream(kDefaultStream).ok());
+  const AxpyTensors tensors(1000);
+  absl::StatusOr<BoundLaunch> bound = dispatcher->Bind("axpy", tensors.views);
+  ASSERT_TRUE(bound.ok());
+  EXPECT_EQ(bound->prepared().variant().name, "baseline");
+  EXPECT_TRUE(bound->Launch(kDefaultStream).ok());
+  ASSERT_TRUE(dispatcher->Publish(world.Select({{1000, "wide"}})).ok());
+  const int64_t before = AllocationsOfThisThread();
+  const absl::Status first = bound->Launch(kDefaultStream);
+  EXPECT_EQ(AllocationsOfThisThread() - before, 0);
+  EXPECT_TRUE(first.ok());
+  EXPECT_EQ(bound->prepared().variant().name, "wide");
+}
+
+TEST(Dispatch, WrongTensorsAreRefused) {
+  World world;
+  const auto dispatcher = world.Dispatch();
+  ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
+  const auto launch = [&](auto&& change) {
+    AxpyTensors tensors(1000);
+    change(tensors.views);
+    return dispatcher->Launch("axpy", tensors.views, kDefaultStream);
+  };
+  using Views = std::vector<TensorView>;
+  EXPECT_TRUE(launch([](Views&) {}).ok());
+  EXPECT_FALSE(launch([](Views& v) { v.pop_back(); }).ok());
+  EXPECT_FALSE(launch([](Views& v) { v[0].dtype = DType::kF64; }).ok());
+  EXPECT_FALSE(launch([](Views& v) { v[1].shape[0] = 999; }).ok());
+  EXPECT_FALSE(launch([](Views& v) { v[0].data = nullptr; }).ok());
+  EXPECT_FALSE(launch([](Views& v) { v[3].data = static_cast<char*>(v[3].data) + 2; }).ok());
+  EXPECT_TRUE(launch([](Views& v) { v[2].data = nullptr; }).ok());  // the scalar's default
+  EXPECT_TRUE(absl::IsNotFound(dispatcher->Launch("axpi", {}, kDefaultStream)));
+  EXPECT_TRUE(absl::IsInvalidArgument(dispatcher->Launch(OpHandle{}, {}, kDefaultStream)));
+}
+
+TEST(Dispatch, AMissTakesTheBaselineAndSaysWhichKey) {
+  World world;
+  const auto dispatcher = world.Dispatch();
+  ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(dispatcher->Launch("axpy", AxpyTensors(5000).views, kDefaultStream).ok());
+  }
+  EXPECT_EQ(dispatcher->counters().misses, 3u);
+  EXPECT_EQ(dispatcher->counters().baseline, 3u);
+  ASSERT_EQ(dispatcher->misses().size(), 1u);
+  EXPECT_EQ(dispatcher->misses()[0].key, (Axes{{"n", 8192}}));
+  EXPECT_EQ(dispatcher->misses()[0].count, 3u);
+}
+
+TEST(Dispatch, AMissIsAnErrorWhereThePolicySaysSo) {
+  World world;
+  const auto dispatcher = world.Dispatch({.miss_policy = MissPolicy::kError});
+  ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
+  const absl::Status status = dispatcher->Launch("axpy", AxpyTensors(5000).views, kDefaultStream);
+  EXPECT_TRUE(absl::IsFailedPrecondition(status));
+  EXPECT_THAT(std::string(What(status)), HasSubstr("n=8192"));
+  EXPECT_EQ(dispatcher->counters().refused, 1u);
+  EXPECT_EQ(world.device->counters().launches, 0);
+}
+
+TEST(Dispatch, AMissIsCompiledWhereThePolicySaysSoUnlessFrozenOrCapturing) {
+  World world;
+  const auto dispatcher = world.Dispatch({.miss_policy = MissPolicy::kJit});
+  ASSERT_TRUE(dispatcher->PrepareStream(kDefaultStream).ok());
+  EXPECT_TRUE(dispatcher->Launch("axpy", AxpyTensors(1000).views, kDefaultStream).ok());
+  EXPECT_EQ(dispatcher->counters().loaded_in_launch, 1u);
+  EXPECT_TRUE(dispatcher->Launch("axpy", AxpyTensors(1000).views, kDefaultStream).ok());
+  EXPECT_EQ(dispatcher->counters().misses, 1u);
+
+  const Stream stream = *world.device->CreateStream();
+  ASSERT_TRUE(dispatcher->PrepareStream(stream).ok());
+  world.device->SetCapturing(stream, true);
+  const int compiles = world.compiles;
+  EXPECT_TRUE(dispatcher->Launch("axpy", AxpyTensors(70).views, stream).ok());  // the baseline
+  world.device->SetCapturing(stream, false);
+  dispatcher->Freeze();
+  EXPECT_TRUE(dispatcher->Launch("axpy", AxpyTensors(70).views, stream).ok());
+  EXPECT_EQ(dispatcher->counters().loaded_in_launch, 1u);
+  EXPECT_EQ(dispatcher->counters().baseline, 2u);
+  EXPECT_EQ(world.compiles, compiles);
+  world.device->DestroyStream(stream);
+}
+
+TEST(Dispatch, AKeyTheGenerationDoesNotSelectIsAMissForThatOpOnly) {
+  World world;
+  const auto dispatcher = world.Dispatch();
+  ASSERT_TRUE(dispatcher->Publish(world.Select({{64, "wide"}})).ok());
+  const absl::StatusOr<LoadReport> report = dispatcher->Load("axpy", {{{"n", 64}}, {{"n", 65}}});
+  ASSERT_TRUE(report->ready());
+  EXPECT_EQ(report->items[0].variant, "wide");
+  EXPECT_EQ(report->items[1].variant, "baseline");
+  EXPECT_THAT(report->items[1].why, HasSubstr("no selection for {n=128}"));
+  EXPECT_TRUE(dispatcher->Launch("axpy", AxpyTensors(64).views, kDefaultStream).ok());
+  EXPECT_EQ(dispatcher->counters().misses, 0u);
+  EXPECT_TRUE(dispatcher->Launch("axpy", AxpyTensors(65).views, kDefaultStream).ok());
+  EXPECT_EQ(dispatcher->counters().misses, 1u);
+}
+
+TEST(Dispatch, LoadWithoutShapesTakesEverySelectedKey) {
+  World world;
+  const auto dispatcher = world.Dispatch();
+  ASSERT_TRUE(dispatcher->Publish(world.Select({{64, "wide"}, {512, "baseline"}})).ok());
+  const absl::StatusOr<LoadReport> report = dispatcher->Load("axpy", {});
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->items.size(), 2u);
+  EXPECT_TRUE(report->ready());
+}
+
+TEST(Dispatch, LoadReportsEachShapeInOrder) {
+  World world;
+  const auto dispatcher = world.Dispatch();
+  const absl::StatusOr<LoadReport> report =
+      dispatcher->Load("axpy", {{{"n", 10}}, {{"m", 3}}, {{"n", 20}}});
+  ASSERT_TRUE(report.ok());
+  EXPECT_FALSE(report->ready());
+  EXPECT_TRUE(report->items[0].status.ok());
+  EXPECT_EQ(report->items[0].axes.at("n"), 10);
+  EXPECT_FALSE(report->items[1].status.ok());
+  EXPECT_TRUE(report->items[2].status.ok());
+  EXPECT_EQ(report->items[2].axes.at("n"), 20);
+}
+
+TEST(Dispatch, AVariantThatDoesNotCompileIsReportedAndTheRestServes) {
+  World world({AxpyVariant("baseline", true), AxpyVariant("broken"), AxpyVariant("wide")});
+  const auto dispatcher = world.Dispatch();
+  ASSERT_TRUE(dispatcher->Publish(world.Select({{64, "broken"}, {128, "wide"}})).ok());
+  const absl::StatusOr<LoadReport> report = dispatcher->Load("axpy", {{{"n", 64}}, {{"n", 128}}});
+  ASSERT_TRUE(report.ok());
+  EXPECT_THAT(std::string(What(report->items[0].status)), HasSubstr("broken.cu:1:1"));
+  EXPECT_TRUE(report->items[1].status.ok());
+  EXPECT_TRUE(report->fallback.ok());
+  EXPECT_TRUE(dispatcher->Launch("axpy", AxpyTensors(64).views, kDefaultStream).ok());
+  EXPECT_EQ(dispatcher->counters().baseline, 1u);
+}
+
+TEST(Dispatch, AConfigThatDoesNotFitAShapeOfItsBucketGivesWayToTheBaseline) {
+  World world({AxpyVariant("baseline", true), AxpyVariant("even", false, "mod(n, 2) == 0")});
+  const auto dispatcher = world.Dispatch();
+  ASSERT_TRUE(dispatcher->Publish(world.Select({{64, "even"}})).ok());
+  const absl::StatusOr<LoadReport> report = dispatcher->Load("axpy", {{{"n", 62}}, {{"n", 61}}});
+  ASSERT_TRUE(report->ready()) << report->Text();
+  EXPECT_EQ(report->items[0].variant, "even");
+  EXPECT_EQ(report->items[1].variant, "baseline");
+  EXPECT_THAT(report->items[1].why, HasSubstr("even does not fit"));
+  // And so does a shape met only in the launch.
+  EXPECT_TRUE(dispatcher->Launch("axpy", AxpyTensors(59).views, kDefaultStream).ok());
+  EXPECT_EQ(dispatcher->counters().baseline, 1u);
+}
+
+TEST(Dispatch, FrozenLaunchesCompileLoadAndAllocateNothing) {
+  World world;
+  const auto dispatcher = world.Dispatch();
+  ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
+  ASSERT_TRUE(dispatcher->PrepareStream(kDefaultStream).ok());
+  const Stream other = *world.device->CreateStream();
+  dispatcher->Freeze();
+  const NullCounters before = world.device->counters();
+  const int compiles = world.compiles;
+  EXPECT_TRUE(dispatcher->Launch("axpy", AxpyTensors(1000).views, kDefaultStream).ok());
+  EXPECT_FALSE(dispatcher->Launch("axpy", AxpyTensors(1 << 20).views, kDefaultStream).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(dispatcher->Load("axpy", kShapes).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(dispatcher->PrepareStream(other)));
+  EXPECT_EQ(world.device->counters().allocations, before.allocations);
+  EXPECT_EQ(world.device->counters().modules, before.modules);
+  EXPECT_EQ(world.compiles, compiles);
+  dispatcher->Thaw();
+  EXPECT_TRUE(dispatcher->Launch("axpy", AxpyTensors(1 << 20).views, kDefaultStream).ok());
+  world.device->DestroyStream(other);
+}
+
+TEST(Dispatch, AnExplicitSwapRunsWhileFrozen) {
+  World world;
+  const auto dispatcher = world.Dispatch();
+  ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
+  dispatcher->Freeze();
+  const absl::StatusOr<LoadReport> report = dispatcher->Publish(world.Select({{1000, "wide"}}, 3));
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->items[0].variant, "wide");
+  EXPECT_EQ(dispatcher->generation()->number(), 3);
+}
+
+TEST(Dispatch, AFailedPublishLeavesTheOldGenerationServing) {
+  World world({AxpyVariant("baseline", true), AxpyVariant("broken"), AxpyVariant("wide")});
+  const auto dispatcher = world.Dispatch();
+  ASSERT_TRUE(dispatcher->Publish(world.Select({{1000, "wide"}}, 1)).ok());
+  ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
+  const absl::Status status = dispatcher->Publish(world.Select({{1000, "broken"}}, 2)).status();
+  EXPECT_THAT(std::string(What(status)), HasSubstr("generation 2"));
+  EXPECT_EQ(dispatcher->generation()->number(), 1);
+  const absl::StatusOr<BoundLaunch> bound = dispatcher->Bind("axpy", AxpyTensors(1000).views);
+  EXPECT_EQ(bound->prepared().variant().name, "wide");
+}
+
+TEST(Dispatch, AGenerationOfAnotherDeviceIsNotPublished) {
+  World world;
+  const auto dispatcher = world.Dispatch();
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      dispatcher->Publish(GenerationBuilder("other", "null").Build(1)).status()));
+}
+
+TEST(Dispatch, PublishingChangesTheKeyPolicyOfWhatIsLoaded) {
+  World world;
+  const auto dispatcher = world.Dispatch();
+  ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
+  const absl::StatusOr<LoadReport> report =
+      dispatcher->Publish(world.Select({{1000, "wide"}}, 1, "n:exact"));
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->items[0].key, (Axes{{"n", 1000}}));
+  EXPECT_TRUE(dispatcher->Launch("axpy", AxpyTensors(1000).views, kDefaultStream).ok());
+  EXPECT_EQ(dispatcher->counters().misses, 0u);
+}
+
+TEST(Dispatch, SwappingBackLoadsNothingTwice) {
+  World world;
+  const auto dispatcher = world.Dispatch();
+  const GenerationPtr wide = world.Select({{1000, "wide"}}, 1);
+  const GenerationPtr base = world.Select({{1000, "baseline"}}, 2);
+  ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
+  ASSERT_TRUE(dispatcher->Publish(wide).ok());
+  const int64_t modules = world.device->counters().modules;
+  const int compiles = world.compiles;
+  ASSERT_TRUE(dispatcher->Publish(base).ok());
+  ASSERT_TRUE(dispatcher->Publish(wide).ok());
+  EXPECT_EQ(world.device->counters().modules, modules);
+  EXPECT_EQ(world.compiles, compiles);
+}
+
+TEST(Dispatch, AnOverrideIsServedAndMarked) {
+  World world;
+  DispatcherOptions options;
+  ASSERT_TRUE(options.overrides.Force(world.catalog, "axpy", "wide").ok());
+  ASSERT_TRUE(options.overrides.Set(world.catalog, "axpy", "BLOCK", 256).ok());
+  const auto dispatcher = world.Dispatch(std::move(options));
+  const absl::StatusOr<LoadReport> report = dispatcher->Load("axpy", kShapes);
+  ASSERT_TRUE(report->ready());
+  EXPECT_EQ(report->items[0].variant, "wide");
+  EXPECT_EQ(report->items[0].config.at("BLOCK"), 256);
+  EXPECT_TRUE(report->items[0].overridden);
+  const AxpyTensors tensors(1000);
+  EXPECT_EQ(dispatcher->Bind("axpy", tensors.views)->prepared().config().at("BLOCK"), 256);
+}
+
+TEST(Dispatch, TheMeasuredBinaryIsTakenFromTheCacheWithoutACompiler) {
+  World world;
+  BinaryPtr binary;
+  {
+    const auto dispatcher = world.Dispatch();
+    ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
+    binary = world.cache.Get(dispatcher->Load("axpy", kShapes)->items[0].binary);
+  }
+  ASSERT_NE(binary, nullptr);
+  const GenerationPtr empty_binary = world.Select({{1000, "baseline"}});
+  const BucketedKey key = empty_binary->FindOp("axpy")->selections.begin()->first;
+  Selection selection = *empty_binary->Find("axpy", key);
+  selection.binary = binary->key;
+  GenerationBuilder builder(*empty_binary);
+  ASSERT_TRUE(builder.Select("axpy", key, selection).ok());
+
+  Jit no_compilers({}, &world.cache);
+  Dispatcher dispatcher(world.catalog, *world.device, no_compilers, {});
+  ASSERT_TRUE(dispatcher.Publish(builder.Build(1)).ok());
+  const absl::StatusOr<LoadReport> report = dispatcher.Load("axpy", kShapes);
+  ASSERT_TRUE(report.ok());
+  EXPECT_TRUE(report->ready()) << report->Text();
+  EXPECT_EQ(report->items[0].binary, binary->key);
+  // The baseline under its default config has no known key here: only misses would need it.
+  EXPECT_FALSE(report->fallback.ok());
+}
+
+TEST(Workspaces, AreSizedAtLoadPerStreamAndApartForCaptures) {
+  World world;
+  const auto dispatcher = world.Dispatch();
+  const Stream a = *world.device->CreateStream(), b = *world.device->CreateStream();
+  ASSERT_TRUE(dispatcher->PrepareStream(a).ok());
+  ASSERT_TRUE(dispatcher->PrepareStream(b).ok());
+  const absl::StatusOr<LoadReport> report = dispatcher->Load("axpy", {{{"n", 64 * 1000}}});
+  EXPECT_EQ(report->items[0].workspace_bytes, 4096);  // the representative's 1024 blocks
+  EXPECT_EQ(report->workspace_bytes, 4096);
+  EXPECT_EQ(world.device->counters().bytes_allocated, 4 * 4096);
+  const AxpyTensors tensors(64 * 1000);
+  EXPECT_TRUE(dispatcher->Launch("axpy", tensors.views, a).ok());
+  world.device->SetCapturing(b, true);
+  EXPECT_TRUE(dispatcher->Launch("axpy", tensors.views, b).ok());
+  EXPECT_EQ(world.device->counters().captured_launches, 1);
+  EXPECT_EQ(dispatcher->counters().captured, 1u);
+  world.device->SetCapturing(b, false);
+  EXPECT_EQ(world.device->counters().bytes_allocated, 4 * 4096);
+  world.device->DestroyStream(a);
+  world.device->DestroyStream(b);
+}
+
+TEST(Workspaces, AStreamNotPreparedIsAnErrorInACaptureAndThatLeavesNothingEnqueued) {
+  World world;
+  const auto dispatcher = world.Dispatch();
+  ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
+  const Stream stream = *world.device->CreateStream();
+  world.device->SetCapturing(stream, true);
+  const NullCounters before = world.device->counters();
+  const absl::Status status = dispatcher->Launch("axpy", AxpyTensors(1000).views, stream);
+  EXPECT_TRUE(absl::IsFailedPrecondition(status));
+  EXPECT_THAT(std::string(Fix(status)), HasSubstr("PrepareStream"));
+  EXPECT_EQ(world.device->counters().launches, before.launches);
+  EXPECT_EQ(world.device->counters().allocations, before.allocations);
+  world.device->SetCapturing(stream, false);
+  EXPECT_TRUE(dispatcher->Launch("axpy", AxpyTensors(1000).views, stream).ok());
+  world.device->DestroyStream(stream);
+}
+
+TEST(Workspaces, TheCallersOwnIsCheckedAndUsed) {
+  World world;
+  const auto dispatcher = world.Dispatch();
+  ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
+  dispatcher->Freeze();
+  const AxpyTensors tensors(1000);
+  alignas(256) static std::byte memory[1024];
+  EXPECT_TRUE(dispatcher->Launch("axpy", tensors.views, kDefaultStream, {memory, 1024}).ok());
+  EXPECT_FALSE(dispatcher->Launch("axpy", tensors.views, kDefaultStream, {memory, 16}).ok());
+  EXPECT_FALSE(dispatcher->Launch("axpy", tensors.views, kDefaultStream, {memory + 4, 1020}).ok());
+  absl::StatusOr<BoundLaunch> bound = dispatcher->Bind("axpy", tensors.views);
+  ASSERT_TRUE(bound.ok());
+  EXPECT_FALSE(bound->Launch(kDefaultStream).ok());
+  EXPECT_FALSE(bound->SetWorkspace({memory + 4, 1020}).ok());
+  ASSERT_TRUE(bound->SetWorkspace({memory, 1024}).ok());
+  EXPECT_TRUE(bound->Launch(kDefaultStream).ok());
+}
+
+TEST(Workspaces, ThePerThreadDefaultStreamOfCudaIsRefused) {
+  DeviceInfo info = NullDeviceInfo();
+  info.kind = "cuda";
+  const std::unique_ptr<NullDevice> device = OpenNull(info);
+  WorkspacePool pool(*device);
+  const Stream per_thread{reinterpret_cast<void*>(2)};
+  EXPECT_TRUE(absl::IsInvalidArgument(pool.Grow(1, &per_thread).status()));
+}
+
+TEST(Bound, ScalarsAreCopiedAndTensorsMayMove) {
+  World world;
+  const auto dispatcher = world.Dispatch();
+  ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
+  AxpyTensors tensors(1000);
+  absl::StatusOr<BoundLaunch> bound = dispatcher->Bind("axpy", tensors.views);
+  ASSERT_TRUE(bound.ok());
+  EXPECT_TRUE(bound->SetData(0, tensors.memory.data()).ok());
+  EXPECT_TRUE(bound->SetData(2, nullptr).ok());
+  EXPECT_TRUE(bound->SetData(2, &tensors.alpha).ok());
+  EXPECT_FALSE(bound->SetData(4, &tensors.alpha).ok());
+  EXPECT_FALSE(bound->SetData(-1, &tensors.alpha).ok());
+  EXPECT_FALSE(bound->SetData(1, reinterpret_cast<char*>(tensors.memory.data()) + 1).ok());
+  BoundLaunch moved = *std::move(bound);
+  EXPECT_TRUE(moved.Launch(kDefaultStream).ok());
+  EXPECT_EQ(moved.workspace_bytes(), 256);
+}
+
+TEST(Bound, AMissedKeyIsCountedAtEveryLaunch) {
+  World world;
+  const auto dispatcher = world.Dispatch();
+  ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
+  const AxpyTensors tensors(5000);
+  absl::StatusOr<BoundLaunch> bound = dispatcher->Bind("axpy", tensors.views);  // one
+  ASSERT_TRUE(bound.ok());
+  ASSERT_TRUE(dispatcher->PrepareStream(kDefaultStream).ok());
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(bound->Launch(kDefaultStream).ok());
+  EXPECT_EQ(dispatcher->counters().baseline, 4u);
+}
+
+}  // namespace
+}  // namespace kvr

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "registry/overrides.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/registry/fakes.h"
+
+namespace kvr {
+namespace {
+
+using ::testing::HasSubstr;
+
+class OverridesTest : public ::testing::Test {
+ protected:
+  OverridesTest()
+      : world_({AxpyVariant("baseline", true), AxpyVariant("wide"), ApproximateVariant()}),
+        generation_(world_.Select({{64, "wide"}})) {}
+
+  Overrides Environment(const std::vector<std::string>& entries) {
+    absl::StatusOr<Overrides> overrides = Overrides::FromEnvironment(world_.catalog, entries);
+    EXPECT_TRUE(overrides.ok()) << overrides.status();
+    return overrides.ok() ? *overrides : Overrides();
+  }
+  absl::Status EnvironmentError(const std::string& entry) {
+    return Overrides::FromEnvironment(world_.catalog, {entry}).status();
+  }
+  absl::StatusOr<Choice> ChooseFor(const Overrides& overrides, bool selected = true,
+                                   const std::vector<ApproximateOptIn>& opt_in = {}) {
+    return Choose(*world_.catalog.ops()[0], selected ? Selected() : nullptr, overrides, opt_in);
+  }
+  const Selection* Selected() { return Sorted(*generation_->FindOp("axpy"))[0].second; }
+
+  World world_;
+  GenerationPtr generation_;
+};
+
+TEST_F(OverridesTest, WithoutAnyTheSelectionServesElseTheBaseline) {
+  const Choice selected = *ChooseFor({});
+  EXPECT_EQ(selected.selection.variant->name, "wide");
+  EXPECT_TRUE(selected.from_generation);
+  const Choice baseline = *ChooseFor({}, /*selected=*/false);
+  EXPECT_EQ(baseline.selection.variant->name, "baseline");
+  EXPECT_FALSE(baseline.from_generation);
+  EXPECT_FALSE(baseline.selection.overridden);
+}
+
+TEST_F(OverridesTest, SetBeatsEnvironmentBeatsSelectionBeatsDefault) {
+  Selection tuned = *Selected();
+  tuned.config["BLOCK"] = 128;
+  const auto block = [&](const Overrides& overrides, const Selection* selected) {
+    return Choose(*world_.catalog.ops()[0], selected, overrides, {})->selection.config.at("BLOCK");
+  };
+  Overrides none;
+  EXPECT_EQ(block(none, nullptr), 64);
+  EXPECT_EQ(block(none, &tuned), 128);
+  Overrides environment = Environment({"KVR_AXPY_BLOCK=256"});
+  EXPECT_EQ(block(environment, &tuned), 256);
+  ASSERT_TRUE(environment.Set(world_.catalog, "axpy", "BLOCK", 64).ok());
+  EXPECT_EQ(block(environment, &tuned), 64);
+}
+
+TEST_F(OverridesTest, ForcingBeatsTheSelectionAndTakesTheVariantsOwnDefaults) {
+  Overrides overrides = Environment({"KVR_FORCE_AXPY=baseline"});
+  const Choice choice = *ChooseFor(overrides);
+  EXPECT_EQ(choice.selection.variant->name, "baseline");
+  EXPECT_TRUE(choice.selection.overridden);
+  EXPECT_THAT(choice.why, HasSubstr("KVR_FORCE_AXPY"));
+  ASSERT_TRUE(overrides.Force(world_.catalog, "axpy", "wide").ok());
+  EXPECT_EQ(ChooseFor(overrides)->selection.variant->name, "wide");
+  EXPECT_THAT(ChooseFor(overrides)->why, HasSubstr("--variant"));
+}
+
+TEST_F(OverridesTest, AnOverriddenChoiceIsNeverStored) {
+  const Choice choice = *ChooseFor(Environment({"KVR_AXPY_CTAS=2048"}));
+  EXPECT_TRUE(choice.selection.overridden);
+  EXPECT_FALSE(choice.from_generation);
+  GenerationBuilder builder(*generation_);
+  EXPECT_TRUE(absl::IsFailedPrecondition(builder.Select("axpy", {}, choice.selection)));
+}
+
+TEST_F(OverridesTest, TheMeasuredBinaryStaysWhereOnlyThePlanChanges) {
+  Selection tuned = *Selected();
+  tuned.binary = FingerprintOf("cubin");
+  const auto binary = [&](const std::string& entry) {
+    return Choose(*world_.catalog.ops()[0], &tuned, Environment({entry}), {})->selection.binary;
+  };
+  EXPECT_EQ(binary("KVR_AXPY_CTAS=2048"), tuned.binary);
+  EXPECT_EQ(binary("KVR_AXPY_BLOCK=256"), Fingerprint{});
+}
+
+TEST_F(OverridesTest, UnknownNamesAndIllegalValuesAreErrorsThatNameTheVariable) {
+  EXPECT_THAT(std::string(What(EnvironmentError("KVR_FORCE_AXPI=wide"))),
+              HasSubstr("KVR_FORCE_AXPI"));
+  EXPECT_THAT(std::string(Fix(EnvironmentError("KVR_FORCE_AXPI=wide"))),
+              HasSubstr("KVR_FORCE_AXPY"));
+  EXPECT_THAT(std::string(Fix(EnvironmentError("KVR_FORCE_AXPY=wibe"))), HasSubstr("wide"));
+  EXPECT_THAT(std::string(Fix(EnvironmentError("KVR_AXPY_BLOK=64"))), HasSubstr("BLOCK"));
+  EXPECT_THAT(std::string(Fix(EnvironmentError("KVR_AXPY_BLOCK=65"))), HasSubstr("64, 128, 256"));
+  for (const char* bad : {"", "64x", " 64", "0x40", "99999999999999999999"}) {
+    EXPECT_THAT(std::string(What(EnvironmentError(std::string("KVR_AXPY_BLOCK=") + bad))),
+                HasSubstr("KVR_AXPY_BLOCK"))
+        << bad;
+  }
+  Overrides overrides;
+  EXPECT_FALSE(overrides.Set(world_.catalog, "axpy", "BLOCK", 65).ok());
+  EXPECT_FALSE(overrides.Force(world_.catalog, "axpy", "none").ok());
+}
+
+TEST_F(OverridesTest, OtherVariablesAreNotItsBusiness) {
+  const Overrides overrides =
+      Environment({"KVR_CACHE_DIR=/x", "PATH=/bin", "KVR_AXPY=1", "KVR_", "NOEQUALS"});
+  EXPECT_EQ(overrides.Find("axpy"), nullptr);
+}
+
+TEST_F(OverridesTest, AValueThatOnlyAnotherVariantAllowsIsAnErrorWhereItIsUsed) {
+  World world({AxpyVariant("baseline", true), [] {
+                 auto huge = AxpyVariant("huge");
+                 huge->tunables[0].values.push_back(512);
+                 return huge;
+               }()});
+  absl::StatusOr<Overrides> overrides =
+      Overrides::FromEnvironment(world.catalog, {"KVR_AXPY_BLOCK=512"});
+  ASSERT_TRUE(overrides.ok());
+  EXPECT_FALSE(Choose(*world.catalog.ops()[0], nullptr, *overrides, {}).ok());
+  ASSERT_TRUE(overrides->Force(world.catalog, "axpy", "huge").ok());
+  EXPECT_TRUE(Choose(*world.catalog.ops()[0], nullptr, *overrides, {}).ok());
+}
+
+TEST_F(OverridesTest, AnApproximateVariantNeedsConsent) {
+  EXPECT_TRUE(absl::IsFailedPrecondition(ChooseFor(Environment({"KVR_FORCE_AXPY=half"})).status()));
+  const std::vector<ApproximateOptIn> consent = {{"axpy", "half", {{"K0", 3}}}};
+  const absl::StatusOr<Choice> choice =
+      ChooseFor(Environment({"KVR_FORCE_AXPY=half"}), true, consent);
+  ASSERT_TRUE(choice.ok());
+  EXPECT_EQ(choice->selection.config.at("K0"), 3);
+  // Naming variant and every quality value by hand is consent as well.
+  EXPECT_EQ(
+      ChooseFor(Environment({"KVR_FORCE_AXPY=half", "KVR_AXPY_K0=2"}))->selection.config.at("K0"),
+      2);
+}
+
+TEST_F(OverridesTest, ASelectionCannotReplaceAQualityValue) {
+  const VariantPtr half = *world_.catalog.Find("axpy", "half");
+  Selection selected{.variant = half, .config = DefaultConfig(half->tunables)};
+  selected.config["K0"] = 1;
+  const Choice choice =
+      *Choose(*world_.catalog.ops()[0], &selected, {}, {{"axpy", "half", {{"K0", 3}}}});
+  EXPECT_EQ(choice.selection.config.at("K0"), 3);
+}
+
+TEST_F(OverridesTest, TheLongestOpNameOwnsAVariable) {
+  EXPECT_EQ(EnvironmentName("mla_sparse_decode"), "MLA_SPARSE_DECODE");
+  EXPECT_EQ(EnvironmentName("a-b.c"), "A_B_C");
+}
+
+}  // namespace
+}  // namespace kvr

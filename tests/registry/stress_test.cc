@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Eight threads launch while others publish, load and prepare streams. Counts, not times: run it
+// under ThreadSanitizer too.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "registry/dispatcher.h"
+#include "registry/epoch.h"
+#include "tests/registry/fakes.h"
+
+namespace kvr {
+namespace {
+
+constexpr int kThreads = 8;
+
+TEST(Stress, EightThreadsLaunchWhileGenerationsComeAndGo) {
+  World world;
+  const auto dispatcher = world.Dispatch();
+  ASSERT_TRUE(dispatcher->Load("axpy", {{{"n", 1000}}, {{"n", 64}}})->ready());
+  std::vector<Stream> streams;
+  for (int i = 0; i < kThreads; ++i) {
+    streams.push_back(*world.device->CreateStream());
+    ASSERT_TRUE(dispatcher->PrepareStream(streams.back()).ok());
+  }
+  const std::vector<GenerationPtr> generations = {
+      world.Select({{1000, "wide"}, {64, "baseline"}}, 1),
+      world.Select({{1000, "baseline"}, {64, "wide"}}, 2)};
+
+  std::atomic<bool> stop{false};
+  std::atomic<int64_t> launched{0}, failed{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      const AxpyTensors exact(1000), planned(50), missed(70000);
+      absl::StatusOr<BoundLaunch> bound = dispatcher->Bind("axpy", exact.views);
+      if (!bound.ok()) ++failed;
+      int64_t mine = 0;
+      while (!stop.load() && bound.ok()) {
+        failed += !dispatcher->Launch("axpy", exact.views, streams[t]).ok();
+        failed += !dispatcher->Launch("axpy", planned.views, streams[t]).ok();
+        failed += !dispatcher->Launch("axpy", missed.views, streams[t]).ok();
+        failed += !bound->Launch(streams[t]).ok();
+        mine += 4;
+      }
+      launched += mine;
+    });
+  }
+  std::thread loader([&] {
+    for (int64_t n = 1; !stop.load(); n = n % 4000 + 37) {
+      failed += !dispatcher->Load("axpy", {{{"n", n}}}).ok();
+    }
+  });
+  for (int i = 0; i < 100; ++i) failed += !dispatcher->Publish(generations[i % 2]).ok();
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  loader.join();
+  EXPECT_EQ(failed, 0);
+  EXPECT_EQ(world.device->counters().launches, launched);
+  EXPECT_EQ(dispatcher->counters().generations, 100u);
+  for (Stream stream : streams) world.device->DestroyStream(stream);
+}
+
+TEST(Epoch, NothingIsDroppedThatAGuardMayHold) {
+  Limbo limbo;
+  auto object = std::make_shared<int>(1);
+  const std::weak_ptr<int> alive = object;
+  {
+    const EpochGuard outer;
+    {
+      const EpochGuard nested;
+      limbo.Retire(std::move(object));
+    }
+    limbo.Collect();
+    EXPECT_FALSE(alive.expired());
+  }
+  limbo.Collect();
+  EXPECT_TRUE(alive.expired());
+  EXPECT_EQ(limbo.size(), 0u);
+}
+
+TEST(Epoch, AGuardTakenLaterHoldsNothingBack) {
+  Limbo limbo;
+  auto object = std::make_shared<int>(1);
+  const std::weak_ptr<int> alive = object;
+  {
+    const EpochGuard before;
+    limbo.Retire(std::move(object));
+  }
+  const EpochGuard after;
+  limbo.Collect();
+  EXPECT_TRUE(alive.expired());
+}
+
+TEST(Epoch, ReadersNeverSeeWhatWasFreed) {
+  struct Value {
+    explicit Value(int64_t v) : a(v), b(v) {}
+    ~Value() { a = b = -1; }
+    int64_t a, b;
+  };
+  std::atomic<const Value*> current{nullptr};
+  auto owner = std::make_shared<const Value>(0);
+  current.store(owner.get());
+  std::atomic<bool> stop{false};
+  std::atomic<int> torn{0};
+  std::vector<std::thread> readers;
+  for (int t = 0; t < kThreads; ++t) {
+    readers.emplace_back([&] {
+      while (!stop.load()) {
+        const EpochGuard guard;
+        const Value* value = current.load(std::memory_order_seq_cst);
+        torn += value->a < 0 || value->a != value->b;
+      }
+    });
+  }
+  Limbo limbo;
+  for (int64_t i = 1; i <= 5000; ++i) {
+    auto next = std::make_shared<const Value>(i);
+    current.store(next.get(), std::memory_order_seq_cst);
+    limbo.Retire(std::exchange(owner, std::move(next)));
+  }
+  stop = true;
+  for (std::thread& reader : readers) reader.join();
+  limbo.Collect();
+  EXPECT_EQ(torn, 0);
+  EXPECT_EQ(limbo.size(), 0u);
+}
+
+}  // namespace
+}  // namespace kvr
