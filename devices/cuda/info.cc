@@ -16,7 +16,7 @@ namespace {
 // "580.95.05 (CUDA 13.0)". The release is the kernel module's; the driver API tells only which CUDA
 // it speaks.
 std::string DriverText(const Driver& driver) {
-  const std::string api = StrCat("CUDA ", ApiVersionText(driver.api_version));
+  std::string api = StrCat("CUDA ", ApiVersionText(driver.api_version));
   std::ifstream file("/sys/module/nvidia/version");
   std::string release;
   if (file >> release) return StrCat(release, " (", api, ")");
