@@ -29,7 +29,7 @@ struct Uuid {
   unsigned char bytes[16];
 };
 
-struct LaunchAttribute {
+struct alignas(8) LaunchAttribute {
   int id = 0;
   char pad[4] = {};
   union {

@@ -66,7 +66,11 @@ class CudaModule : public Module {
     }
     KVR_RETURN_IF_ERROR(LoadNow(function, name));
     if (info_.max_cluster_size > kPortableCluster) {
-      KVR_RETURN_IF_ERROR(Set(function, kFuncNonPortableClusterSizeAllowed, 1, name));
+      if (const Result result =
+              driver_.FuncSetAttribute(function, kFuncNonPortableClusterSizeAllowed, 1);
+          result != kSuccess) {
+        return ErrorFrom(driver_, result, "cuFuncSetAttribute", name);
+      }
     }
     KVR_RETURN_IF_ERROR(RaiseSharedMemory(function, dynamic_smem, name));
     return Function{function};
@@ -91,27 +95,26 @@ class CudaModule : public Module {
     return value;
   }
 
-  absl::Status Set(FunctionHandle function, int attribute, int value, const std::string& name) {
-    const Result result = driver_.FuncSetAttribute(function, attribute, value);
+  // The limit is the function's and there is one per module: it is raised, never lowered, so that
+  // two configs of one binary may ask for different sizes in any order. What fits beside the static
+  // part is the driver's to say: on Hopper that part may count the reserve of each block or not.
+  absl::Status RaiseSharedMemory(FunctionHandle function, int64_t bytes, const std::string& name) {
+    if (bytes < 0 || bytes > info_.smem_per_block) return TooMuchSharedMemory(bytes, name);
+    const std::lock_guard lock(mutex_);
+    KVR_ASSIGN_OR_RETURN(const int limit, Get(function, kFuncMaxDynamicSharedSizeBytes, name));
+    if (bytes <= limit) return absl::OkStatus();
+    const Result result =
+        driver_.FuncSetAttribute(function, kFuncMaxDynamicSharedSizeBytes, static_cast<int>(bytes));
+    if (result == kInvalidValue) return TooMuchSharedMemory(bytes, name);
     if (result == kSuccess) return absl::OkStatus();
     return ErrorFrom(driver_, result, "cuFuncSetAttribute", name);
   }
 
-  // The limit is the function's and there is one per module: it is raised, never lowered, so that
-  // two configs of one binary may ask for different sizes in any order.
-  absl::Status RaiseSharedMemory(FunctionHandle function, int64_t bytes, const std::string& name) {
-    KVR_ASSIGN_OR_RETURN(const int fixed, Get(function, kFuncSharedSizeBytes, name));
-    if (bytes < 0 || bytes > info_.smem_per_block - fixed) {
-      return Error(
-          absl::StatusCode::kFailedPrecondition,
-          StrCat("kernel '", name, "' wants ", bytes, " bytes of dynamic shared memory beside ",
-                 fixed, " static ones"),
-          StrCat("a block of ", info_.name, " has ", info_.smem_per_block, " bytes in all"));
-    }
-    const std::lock_guard lock(mutex_);
-    KVR_ASSIGN_OR_RETURN(const int limit, Get(function, kFuncMaxDynamicSharedSizeBytes, name));
-    if (bytes <= limit) return absl::OkStatus();
-    return Set(function, kFuncMaxDynamicSharedSizeBytes, static_cast<int>(bytes), name);
+  absl::Status TooMuchSharedMemory(int64_t bytes, const std::string& name) const {
+    return Error(absl::StatusCode::kFailedPrecondition,
+                 StrCat("kernel '", name, "' wants ", bytes, " bytes of dynamic shared memory"),
+                 StrCat("static and dynamic shared memory of a block of ", info_.name,
+                        " are at most ", info_.smem_per_block, " bytes"));
   }
 
   const Driver& driver_;

@@ -54,7 +54,7 @@ static_assert(sizeof(DevicePtr) == sizeof(CUdeviceptr));
 static_assert(sizeof(Uuid) == sizeof(CUuuid));
 
 static_assert(sizeof(LaunchAttribute) == sizeof(CUlaunchAttribute));
-static_assert(alignof(LaunchAttribute) <= alignof(CUlaunchAttribute));
+static_assert(alignof(LaunchAttribute) == alignof(CUlaunchAttribute));
 static_assert(offsetof(LaunchAttribute, id) == offsetof(CUlaunchAttribute, id));
 static_assert(offsetof(LaunchAttribute, value) == offsetof(CUlaunchAttribute, value));
 static_assert(offsetof(CUlaunchAttributeValue, cooperative) == 0);

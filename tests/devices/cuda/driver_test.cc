@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "devices/cuda/driver.h"
 
+#include <elf.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <string>
 
 #include "core/status.h"
 #include "devices/cuda/cuda.h"
 #include "devices/cuda/info.h"
+#include "devices/cuda/module.h"
 
 namespace kvr::cuda {
 namespace {
@@ -105,6 +109,48 @@ TEST_F(FakeDriver, ErrorsCarryCallNameTextAndCode) {
     EXPECT_EQ(mapped.code(), c.code) << mapped;
     EXPECT_FALSE(Fix(mapped).empty()) << mapped;
   }
+}
+
+// An ELF file for a GPU with one section of `content` bytes, the section table last.
+std::string Cubin(size_t content) {
+  Elf64_Ehdr header{};
+  std::copy_n(ELFMAG, SELFMAG, header.e_ident);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_machine = EM_CUDA;
+  header.e_shoff = sizeof header + content;
+  header.e_shentsize = sizeof(Elf64_Shdr);
+  header.e_shnum = 1;
+  Elf64_Shdr section{};
+  section.sh_type = SHT_PROGBITS;
+  section.sh_offset = sizeof header;
+  section.sh_size = content;
+  return std::string(reinterpret_cast<const char*>(&header), sizeof header) +
+         std::string(content, 'x') +
+         std::string(reinterpret_cast<const char*>(&section), sizeof section);
+}
+
+TEST_F(FakeDriver, GetsNoCubinThatWouldMakeItReadBeyondTheEnd) {
+  const auto driver = LoadDriver(KVR_FAKE_DRIVER);
+  ASSERT_TRUE(driver.ok()) << driver.status();
+  const DeviceInfo info;
+  const auto load = [&](const std::string& bytes) {
+    Binary binary;
+    binary.target = "sm_90a";
+    binary.bytes = bytes;
+    return LoadModule(*driver, nullptr, info, binary).status();
+  };
+  const std::string whole = Cubin(40);
+  EXPECT_EQ(load(whole), absl::OkStatus());
+  for (size_t size = 0; size < whole.size(); ++size) {
+    ASSERT_EQ(load(whole.substr(0, size)).code(), StatusCode::kInvalidArgument) << size;
+  }
+  std::string other_machine = whole;
+  other_machine[offsetof(Elf64_Ehdr, e_machine)] = EM_X86_64;
+  EXPECT_EQ(load(other_machine).code(), StatusCode::kInvalidArgument);
+  std::string far_section = whole;
+  far_section[far_section.size() - sizeof(Elf64_Shdr) + offsetof(Elf64_Shdr, sh_offset) + 7] = -1;
+  EXPECT_EQ(load(far_section).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(load(".version 7.0\n.target sm_80\n"), absl::OkStatus());
 }
 
 TEST(Driver, MissingLibraryIsUnavailable) {
