@@ -97,7 +97,7 @@ class CudaModule : public Module {
 
   // The limit is the function's and there is one per module: it is raised, never lowered, so that
   // two configs of one binary may ask for different sizes in any order. What fits beside the static
-  // part is the driver's to say: on Hopper that part may count the reserve of each block or not.
+  // part is the driver's to say.
   absl::Status RaiseSharedMemory(FunctionHandle function, int64_t bytes, const std::string& name) {
     if (bytes < 0 || bytes > info_.smem_per_block) return TooMuchSharedMemory(bytes, name);
     const std::lock_guard lock(mutex_);
