@@ -17,7 +17,7 @@
 namespace kvr {
 
 struct PickOptions {
-  int screen_rounds = 3;
+  int screen_rounds = 2;
   double screen_factor = 1.5;  // dropped when slower than this times the best
   int survivors = 8;           // most that stay, the incumbent besides
   int rounds = 20;

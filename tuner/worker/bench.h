@@ -7,10 +7,10 @@
 // the fences must stand, the inputs must be what they were, and the outputs must meet the op's
 // reference.
 //
-// Timing: events around epochs, batches of launches long enough (epoch_us) for the clock, after one
-// untimed launch that hides the first one's host work. Every launch of an epoch takes the next
-// buffer set of a ring, which is larger than twice the L2 cache where memory allows, so caches are
-// cold; rounds visit their subjects in random order, all starting at the same buffer set. Eager
+// Timing: events around epochs, batches of launches long enough (epoch_us) for the clock, on cuda
+// after one untimed launch that hides the first one's host work. Every launch of an epoch takes the
+// next buffer set of a ring, which is larger than twice the L2 cache where memory allows, so caches
+// are cold; rounds visit their subjects in random order, all starting at the same buffer set. Eager
 // launches: where a kernel is shorter than its launch, the launch is what is measured.
 //
 // Checking: one buffer set gets other inputs and poisoned outputs, the subject's epoch runs as it
