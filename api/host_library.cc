@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
 #include <system_error>
 #include <utility>
 
@@ -29,17 +30,22 @@ absl::StatusOr<HostModule> Load() {
   auto* entry = reinterpret_cast<HostModuleEntry*>(dlsym(library, kHostModuleEntryName));
   HostModule module;
   if (entry == nullptr) return refuse("not a KVR host module");
-  if (entry(&module) != 0 || module.abi != kHostModuleAbi) {
+  if (entry(&module) != 0 || module.create_device == nullptr || module.abi != kHostModuleAbi) {
     return refuse(
         StrCat("its interface is version ", module.abi, ", this KVR speaks ", kHostModuleAbi));
   }
   return module;
 }
 
-// A failure is remembered too: a module that cannot be loaded now will not be in a moment.
-const absl::StatusOr<HostModule>& Loaded() {
-  static const auto& module = *new absl::StatusOr<HostModule>(Load());
-  return module;
+// Only success is kept: who mends KVR_HOST_MODULE and asks again gets another try.
+absl::StatusOr<HostModule> Loaded() {
+  static std::mutex mutex;
+  static HostModule loaded;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (loaded.create_device == nullptr) {
+    KVR_ASSIGN_OR_RETURN(loaded, Load());
+  }
+  return loaded;
 }
 
 }  // namespace
@@ -63,14 +69,16 @@ absl::StatusOr<std::string> HostLibraryPath() {
 }
 
 absl::StatusOr<std::unique_ptr<Device>> OpenHostDevice() {
-  if (!Loaded().ok()) return WithContext("host device", Loaded().status());
-  return Loaded()->create_device();
+  const absl::StatusOr<HostModule> module = Loaded();
+  if (!module.ok()) return WithContext("host device", module.status());
+  return module->create_device();
 }
 
 absl::StatusOr<std::unique_ptr<Compiler>> MakeHostCompiler(const std::string& sdk_dir) {
-  if (!Loaded().ok()) return WithContext("host compiler", Loaded().status());
+  const absl::StatusOr<HostModule> module = Loaded();
+  if (!module.ok()) return WithContext("host compiler", module.status());
   absl::Status status;
-  std::unique_ptr<Compiler> compiler(Loaded()->create_compiler(sdk_dir.c_str(), &status));
+  std::unique_ptr<Compiler> compiler(module->create_compiler(sdk_dir.c_str(), &status));
   if (compiler == nullptr) return status;
   return compiler;
 }

@@ -15,6 +15,7 @@ namespace kvr {
 namespace {
 
 constexpr int kThreads = 8;
+constexpr int kPublications = 30;
 
 TEST(Stress, EightThreadsLaunchWhileGenerationsComeAndGo) {
   World world;
@@ -53,13 +54,13 @@ TEST(Stress, EightThreadsLaunchWhileGenerationsComeAndGo) {
       failed += !dispatcher->Load("axpy", {{{"n", n}}}).ok();
     }
   });
-  for (int i = 0; i < 100; ++i) failed += !dispatcher->Publish(generations[i % 2]).ok();
+  for (int i = 0; i < kPublications; ++i) failed += !dispatcher->Publish(generations[i % 2]).ok();
   stop = true;
   for (std::thread& thread : threads) thread.join();
   loader.join();
   EXPECT_EQ(failed, 0);
   EXPECT_EQ(world.device->counters().launches, launched);
-  EXPECT_EQ(dispatcher->counters().generations, 100u);
+  EXPECT_EQ(dispatcher->counters().generations, uint64_t{kPublications});
   for (Stream stream : streams) world.device->DestroyStream(stream);
 }
 
