@@ -39,6 +39,15 @@ class Expr {
   static absl::StatusOr<Expr> Parse(std::string_view text, const SymbolTable& symbols);
 
   absl::StatusOr<int64_t> Eval(absl::Span<const int64_t> slots) const;
+  // The same for the launch path: false where Eval gives an error.
+  bool TryEval(absl::Span<const int64_t> slots, int64_t* value) const {
+    if (is_constant_) {
+      *value = nodes_[0].value;
+      return true;
+    }
+    Fault fault;
+    return Run(slots, value, &fault);
+  }
 
   const std::string& text() const { return text_; }
   std::vector<int> UsedSlots() const;  // sorted, unique
@@ -46,17 +55,28 @@ class Expr {
 
  private:
   enum class Op : uint8_t;
-  struct Node {  // postfix, or a jump for if()
+  enum class Right : uint8_t { kStack, kSlot, kConst };
+  // Postfix, but that a binary node whose right operand is a name or a number holds it itself.
+  struct Node {
     Op op;
+    Right right;
     int column;
-    int64_t value;
+    int64_t value;  // a constant, a slot, or where a jump goes
   };
   struct Parser;
-  struct Uninitialised {};
-  explicit Expr(Uninitialised) {}
+  struct Fault {  // what went wrong: a node and its operands
+    const Node* node;
+    int64_t a, b;
+  };
+  Expr(std::string text, std::vector<Node> nodes);
+  static bool Binary(Op op, int64_t a, int64_t b, int64_t* result);
+  bool Run(absl::Span<const int64_t> slots, int64_t* value, Fault* fault) const;
+  absl::Status Explain(const Fault& fault, size_t slots) const;
 
   std::string text_;
   std::vector<Node> nodes_;
+  size_t slot_count_ = 0;     // all used slots lie below
+  bool is_constant_ = false;  // one constant
 };
 
 }  // namespace kvr

@@ -23,6 +23,7 @@ struct Expr::Parser {
   std::vector<Node> nodes;
   size_t at = 0;
   int depth = 0;
+  size_t last_target = 0;  // the furthest node that a jump goes to
 
   int Column() const { return static_cast<int>(at) + 1; }
 
@@ -35,7 +36,17 @@ struct Expr::Parser {
       return Fail(column, StrCat("more than ", kMaxExprNodes, " operations"),
                   "split the expression over several [let] values");
     }
-    nodes.push_back({op, column, value});
+    nodes.push_back({op, Right::kStack, column, value});
+    return absl::OkStatus();
+  }
+
+  // A binary operation. A right operand that is one name or number moves into the node, unless a
+  // jump lands behind it, which then is the end of an if().
+  absl::Status EmitBinary(Op op, int column) {
+    const Node& right = nodes.back();
+    const bool leaf = right.op == Op::kConst || right.op == Op::kSlot;
+    if (!leaf || nodes.size() == last_target) return Emit(op, column);
+    nodes.back() = {op, right.op == Op::kConst ? Right::kConst : Right::kSlot, column, right.value};
     return absl::OkStatus();
   }
 
@@ -128,7 +139,7 @@ struct Expr::Parser {
       int column = Column();
       if (!TakeWord("or")) return absl::OkStatus();
       KVR_RETURN_IF_ERROR(ParseAnd());
-      KVR_RETURN_IF_ERROR(Emit(Op::kOr, column));
+      KVR_RETURN_IF_ERROR(EmitBinary(Op::kOr, column));
     }
   }
 
@@ -139,7 +150,7 @@ struct Expr::Parser {
       int column = Column();
       if (!TakeWord("and")) return absl::OkStatus();
       KVR_RETURN_IF_ERROR(ParseNot());
-      KVR_RETURN_IF_ERROR(Emit(Op::kAnd, column));
+      KVR_RETURN_IF_ERROR(EmitBinary(Op::kAnd, column));
     }
   }
 
@@ -176,7 +187,7 @@ struct Expr::Parser {
     Op op;
     if (!TakeComparison(&op)) return absl::OkStatus();
     KVR_RETURN_IF_ERROR(ParseSum());
-    KVR_RETURN_IF_ERROR(Emit(op, column));
+    KVR_RETURN_IF_ERROR(EmitBinary(op, column));
     SkipBlanks();
     column = Column();
     if (TakeComparison(&op)) {
@@ -199,7 +210,7 @@ struct Expr::Parser {
         return absl::OkStatus();
       }
       KVR_RETURN_IF_ERROR(ParseProduct());
-      KVR_RETURN_IF_ERROR(Emit(op, column));
+      KVR_RETURN_IF_ERROR(EmitBinary(op, column));
     }
   }
 
@@ -210,7 +221,7 @@ struct Expr::Parser {
       int column = Column();
       if (text.substr(at, 2) == "**" || !Take("*")) return absl::OkStatus();
       KVR_RETURN_IF_ERROR(ParseUnary());
-      KVR_RETURN_IF_ERROR(Emit(Op::kMultiply, column));
+      KVR_RETURN_IF_ERROR(EmitBinary(Op::kMultiply, column));
     }
   }
 
@@ -293,7 +304,8 @@ struct Expr::Parser {
     do {
       KVR_RETURN_IF_ERROR(ParseOr());
       if (++count > most) break;
-      if (count >= 2 || most == 1) KVR_RETURN_IF_ERROR(Emit(op, column));
+      if (most == 1) KVR_RETURN_IF_ERROR(Emit(op, column));
+      if (count >= 2) KVR_RETURN_IF_ERROR(EmitBinary(op, column));
     } while (Take(","));
     if (count < least || count > most) {
       return Fail(column,
@@ -317,6 +329,7 @@ struct Expr::Parser {
     nodes[jump_to_else].value = static_cast<int64_t>(nodes.size());
     KVR_RETURN_IF_ERROR(ParseOr());
     nodes[jump_to_end].value = static_cast<int64_t>(nodes.size());
+    last_target = nodes.size();
     return Take(")") ? absl::OkStatus() : Unexpected("')': if takes a condition and two values");
   }
 };
@@ -324,10 +337,7 @@ struct Expr::Parser {
 absl::StatusOr<Expr> Expr::Parse(std::string_view text, const SymbolTable& symbols) {
   Parser parser{.text = text, .symbols = symbols};
   KVR_RETURN_IF_ERROR(parser.ParseAll());
-  Expr expr(Uninitialised{});
-  expr.text_ = std::string(text);
-  expr.nodes_ = std::move(parser.nodes);
-  return expr;
+  return Expr(std::string(text), std::move(parser.nodes));
 }
 
 }  // namespace kvr

@@ -67,10 +67,11 @@ std::string_view Nearest(std::string_view name, absl::Span<const std::string_vie
 
 std::string SuggestNames(std::string_view name, absl::Span<const std::string_view> legal) {
   if (legal.empty()) return "none is known here";
-  std::vector<std::string_view> sorted(legal.begin(), legal.end());
-  std::stable_sort(sorted.begin(), sorted.end(), [name](std::string_view a, std::string_view b) {
-    return EditDistance(name, a) < EditDistance(name, b);
-  });
+  std::vector<std::pair<int, size_t>> order;  // distance, position
+  for (size_t i = 0; i < legal.size(); ++i) order.emplace_back(EditDistance(name, legal[i]), i);
+  std::sort(order.begin(), order.end());
+  std::vector<std::string_view> sorted;
+  for (const auto& [distance, position] : order) sorted.push_back(legal[position]);
   std::string_view nearest = Nearest(name, legal);
   if (nearest.empty()) return StrCat("known: ", StrJoin(sorted, ", "));
   return StrCat("did you mean '", nearest, "'? known: ", StrJoin(sorted, ", "));

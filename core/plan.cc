@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan.h"
 
-#include <limits>
+#include <utility>
 
 #include "core/status.h"
 #include "core/strings.h"
@@ -12,7 +12,6 @@ namespace {
 using Slots = absl::Span<const int64_t>;
 using Extents = std::array<int64_t, 3>;
 
-constexpr char kAxisLetter[] = "xyz";
 // CUDA's limits of every architecture that KVR compiles for.
 constexpr Extents kGridLimit = {2147483647, 65535, 65535};
 constexpr Extents kBlockLimit = {1024, 1024, 64};
@@ -34,125 +33,142 @@ absl::Status Refused(const KernelSpec& kernel, std::string_view what, std::strin
 
 std::string Shown(const Extents& e) { return StrCat("(", e[0], ", ", e[1], ", ", e[2], ")"); }
 
+int64_t Volume(const Extents& e) { return e[0] * e[1] * e[2]; }
+
 Dim3 ToDim3(const Extents& e) {
   return {static_cast<uint32_t>(e[0]), static_cast<uint32_t>(e[1]), static_cast<uint32_t>(e[2])};
 }
 
-absl::Status EvalInto(const KernelSpec& kernel, const Expr& expr, std::string_view field,
-                      Slots slots, int64_t* value) {
-  absl::StatusOr<int64_t> result = expr.Eval(slots);
-  if (!result.ok()) {
-    return WithContext(StrCat(KernelPlace(kernel), ": ", field), result.status());
-  }
-  *value = *result;
-  return absl::OkStatus();
-}
+// Evaluates one kernel. Its steps return false once `error` is set; errors are made apart, since
+// every launch passes here and none of them has one.
+class KernelEvaluator {
+ public:
+  KernelEvaluator(const KernelSpec& kernel, Slots slots, const DeviceInfo& device)
+      : kernel_(kernel), slots_(slots), device_(device) {}
 
-absl::Status EvalExtents(const KernelSpec& kernel, const std::array<Expr, 3>& exprs,
-                         std::string_view field, int64_t least, const Extents& limit, Slots slots,
-                         Extents* extents) {
-  for (int i = 0; i < 3; ++i) {
-    KVR_RETURN_IF_ERROR(EvalInto(kernel, exprs[i], field, slots, &(*extents)[i]));
-    const int64_t value = (*extents)[i];
-    if (value < least || value > limit[i]) {
-      return Refused(kernel,
-                     StrCat(field, ".", std::string_view(&kAxisLetter[i], 1), " = ", value, " (",
-                            exprs[i].text(), ") is out of range"),
-                     StrCat("keep it within ", least, "...", limit[i]));
+  // `*launched` is false where the kernel is left out.
+  bool Run(KernelLaunch* launch, bool* launched) {
+    *launched = false;
+    int64_t when = 0;
+    if (!Eval(kernel_.when, "when", &when)) return false;
+    if (when == 0) return true;
+    Extents grid, block, cluster;
+    if (!EvalExtents(kernel_.grid, "grid", 0, kGridLimit, &grid)) return false;
+    if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0) return true;
+    if (!EvalExtents(kernel_.block, "block", 1, kBlockLimit, &block)) return false;
+    if (Volume(block) > device_.max_threads_per_block) return WrongBlock(block);
+    if (!EvalExtents(kernel_.cluster, "cluster", 1, kBlockLimit, &cluster)) return false;
+    if (Volume(cluster) != 1 && !CheckCluster(cluster, grid)) return false;
+    if (!Eval(kernel_.smem, "smem", &launch->smem)) return false;
+    if (launch->smem < 0 || launch->smem > device_.smem_per_block) return WrongSmem(launch->smem);
+    if (!EvalValues(launch)) return false;
+    launch->grid = ToDim3(grid);
+    launch->block = ToDim3(block);
+    launch->cluster = ToDim3(cluster);
+    *launched = true;
+    return true;
+  }
+
+  absl::Status error;
+
+ private:
+  bool Eval(const Expr& expr, const char* field, int64_t* value) {
+    return expr.TryEval(slots_, value) || Failed(expr, field);
+  }
+
+  bool EvalExtents(const std::array<Expr, 3>& exprs, const char* field, int64_t least,
+                   const Extents& limit, Extents* extents) {
+    for (size_t i = 0; i < 3; ++i) {
+      int64_t& value = (*extents)[i];
+      if (!Eval(exprs[i], field, &value)) return false;
+      if (value < least || value > limit[i]) {
+        return OutOfRange(exprs[i], field, "xyz"[i], value, least, limit[i]);
+      }
     }
+    return true;
   }
-  return absl::OkStatus();
-}
 
-absl::Status CheckBlock(const KernelSpec& kernel, const Extents& block, const DeviceInfo& device) {
-  const int64_t threads = block[0] * block[1] * block[2];
-  if (threads <= device.max_threads_per_block) return absl::OkStatus();
-  return Refused(kernel, StrCat("a block of ", Shown(block), " has ", threads, " threads"),
-                 StrCat("at most ", device.max_threads_per_block, " on ", device.name));
-}
-
-absl::Status CheckCluster(const KernelSpec& kernel, const Extents& cluster, const Extents& grid,
-                          const DeviceInfo& device) {
-  const int64_t size = cluster[0] * cluster[1] * cluster[2];
-  if (size == 1) return absl::OkStatus();
-  if (size > device.max_cluster_size) {
-    return Refused(kernel, StrCat("a cluster of ", Shown(cluster), " has ", size, " blocks"),
-                   StrCat("at most ", device.max_cluster_size, " on ", device.name));
+  bool EvalValues(KernelLaunch* launch) {
+    for (size_t i = 0; i < kernel_.args.size(); ++i) {
+      const ArgSpec& arg = kernel_.args[i];
+      if (arg.kind != ArgSpec::Kind::kValue) continue;
+      int64_t& value = launch->values[i];
+      if (!Eval(arg.value, "args", &value)) return false;
+      if (arg.dtype == DType::kI32 && value != static_cast<int32_t>(value)) {
+        return WrongValue(i, value);
+      }
+    }
+    return true;
   }
-  for (int i = 0; i < 3; ++i) {
-    if (grid[i] % cluster[i] != 0) {
-      return Refused(
-          kernel,
+
+  bool CheckCluster(const Extents& cluster, const Extents& grid) {
+    if (Volume(cluster) > device_.max_cluster_size) {
+      return Refuse(StrCat("a cluster of ", Shown(cluster), " has ", Volume(cluster), " blocks"),
+                    StrCat("at most ", device_.max_cluster_size, " on ", device_.name));
+    }
+    for (size_t i = 0; i < 3; ++i) {
+      if (grid[i] % cluster[i] == 0) continue;
+      return Refuse(
           StrCat("the grid ", Shown(grid), " is no multiple of the cluster ", Shown(cluster)),
           "round the grid up, as in ceildiv(n, c) * c, and let the surplus blocks exit");
     }
+    return true;
   }
-  return absl::OkStatus();
-}
 
-absl::Status CheckSmem(const KernelSpec& kernel, int64_t smem, const DeviceInfo& device) {
-  if (smem >= 0 && smem <= device.smem_per_block) return absl::OkStatus();
-  return Refused(
-      kernel, StrCat("smem = ", smem, " bytes of dynamic shared memory (", kernel.smem.text(), ")"),
-      smem < 0 ? "give 0 or more"
-               : StrCat("at most ", device.smem_per_block, " bytes a block on ", device.name));
-}
-
-absl::Status EvalValues(const KernelSpec& kernel, Slots slots, KernelLaunch* launch) {
-  for (size_t i = 0; i < kernel.args.size(); ++i) {
-    const ArgSpec& arg = kernel.args[i];
-    if (arg.kind != ArgSpec::Kind::kValue) continue;
-    int64_t value = 0;
-    KVR_RETURN_IF_ERROR(EvalInto(kernel, arg.value, "args", slots, &value));
-    if (arg.dtype == DType::kI32 && (value < std::numeric_limits<int32_t>::min() ||
-                                     value > std::numeric_limits<int32_t>::max())) {
-      return Refused(kernel, StrCat("argument ", i + 1, ", ", arg.text, ", is ", value),
-                     "write i64(...) and take an int64_t, or keep it within 32 bits");
-    }
-    launch->values[i] = value;
+  bool Refuse(std::string_view what, std::string_view fix) {
+    error = Refused(kernel_, what, fix);
+    return false;
   }
-  return absl::OkStatus();
-}
 
-// One kernel; `*launched` is false where it is left out.
-absl::Status EvalKernel(const KernelSpec& kernel, Slots slots, const DeviceInfo& device,
-                        KernelLaunch* launch, bool* launched) {
-  *launched = false;
-  int64_t when = 0;
-  KVR_RETURN_IF_ERROR(EvalInto(kernel, kernel.when, "when", slots, &when));
-  if (when == 0) return absl::OkStatus();
-  Extents grid, block, cluster;
-  KVR_RETURN_IF_ERROR(EvalExtents(kernel, kernel.grid, "grid", 0, kGridLimit, slots, &grid));
-  if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0) return absl::OkStatus();
-  KVR_RETURN_IF_ERROR(EvalExtents(kernel, kernel.block, "block", 1, kBlockLimit, slots, &block));
-  KVR_RETURN_IF_ERROR(CheckBlock(kernel, block, device));
-  KVR_RETURN_IF_ERROR(
-      EvalExtents(kernel, kernel.cluster, "cluster", 1, kBlockLimit, slots, &cluster));
-  KVR_RETURN_IF_ERROR(CheckCluster(kernel, cluster, grid, device));
-  KVR_RETURN_IF_ERROR(EvalInto(kernel, kernel.smem, "smem", slots, &launch->smem));
-  KVR_RETURN_IF_ERROR(CheckSmem(kernel, launch->smem, device));
-  KVR_RETURN_IF_ERROR(EvalValues(kernel, slots, launch));
-  launch->grid = ToDim3(grid);
-  launch->block = ToDim3(block);
-  launch->cluster = ToDim3(cluster);
-  *launched = true;
-  return absl::OkStatus();
-}
+  bool Failed(const Expr& expr, const char* field) {
+    error = WithContext(StrCat(KernelPlace(kernel_), ": ", field), expr.Eval(slots_).status());
+    return false;
+  }
+
+  bool OutOfRange(const Expr& expr, const char* field, char axis, int64_t value, int64_t least,
+                  int64_t limit) {
+    return Refuse(StrCat(field, ".", std::string_view(&axis, 1), " = ", value, " (", expr.text(),
+                         ") is out of range"),
+                  StrCat("keep it within ", least, "...", limit));
+  }
+
+  bool WrongBlock(const Extents& block) {
+    return Refuse(StrCat("a block of ", Shown(block), " has ", Volume(block), " threads"),
+                  StrCat("at most ", device_.max_threads_per_block, " on ", device_.name));
+  }
+
+  bool WrongSmem(int64_t smem) {
+    return Refuse(
+        StrCat("smem = ", smem, " bytes of dynamic shared memory (", kernel_.smem.text(), ")"),
+        smem < 0 ? "give 0 or more"
+                 : StrCat("at most ", device_.smem_per_block, " bytes a block on ", device_.name));
+  }
+
+  bool WrongValue(size_t argument, int64_t value) {
+    return Refuse(
+        StrCat("argument ", argument + 1, ", ", kernel_.args[argument].text, ", is ", value),
+        "write i64(...) and take an int64_t, or keep it within 32 bits");
+  }
+
+  const KernelSpec& kernel_;
+  const Slots slots_;
+  const DeviceInfo& device_;
+};
 
 absl::Status EvalRegions(const std::vector<RegionSpec>& regions, Slots slots, LaunchPlan* plan) {
   int64_t total = 0;
   for (size_t i = 0; i < regions.size(); ++i) {
     const RegionSpec& region = regions[i];
-    absl::StatusOr<int64_t> elements = region.elements.Eval(slots);
-    if (!elements.ok()) {
-      return WithContext(StrCat("workspace '", region.name, "'"), elements.status());
+    int64_t elements = 0, bytes = 0, end = 0;
+    if (!region.elements.TryEval(slots, &elements)) {
+      return WithContext(StrCat("workspace '", region.name, "'"),
+                         region.elements.Eval(slots).status());
     }
-    int64_t bytes = 0, end = 0;
-    if (*elements < 0 || __builtin_mul_overflow(*elements, DTypeSize(region.dtype), &bytes) ||
+    if (elements < 0 || __builtin_mul_overflow(elements, DTypeSize(region.dtype), &bytes) ||
         __builtin_add_overflow(bytes, kWorkspaceAlign - 1, &end) ||
         __builtin_add_overflow(end / kWorkspaceAlign * kWorkspaceAlign, total, &end)) {
       return Error(absl::StatusCode::kFailedPrecondition,
-                   StrCat("workspace '", region.name, "' has ", *elements, " elements (",
+                   StrCat("workspace '", region.name, "' has ", elements, " elements (",
                           region.elements.text(), ") of ", DTypeName(region.dtype)),
                    "give 0 or more elements, whose bytes fit 64 bits");
     }
@@ -166,9 +182,11 @@ absl::Status EvalRegions(const std::vector<RegionSpec>& regions, Slots slots, La
 
 absl::Status CheckConstraints(const std::vector<Expr>& constraints, Slots slots) {
   for (const Expr& constraint : constraints) {
-    absl::StatusOr<int64_t> value = constraint.Eval(slots);
-    if (!value.ok()) return WithContext("constraint", value.status());
-    if (*value == 0) {
+    int64_t value = 0;
+    if (!constraint.TryEval(slots, &value)) {
+      return WithContext("constraint", constraint.Eval(slots).status());
+    }
+    if (value == 0) {
       return Error(absl::StatusCode::kFailedPrecondition,
                    StrCat("constraint not met: ", constraint.text()),
                    "choose axes or a config that meet it, or another variant");
@@ -179,13 +197,14 @@ absl::Status CheckConstraints(const std::vector<Expr>& constraints, Slots slots)
 
 // A [let] value failed. A constraint that rules these inputs out explains it better than the
 // arithmetic does; those that read values not yet known cannot be asked.
-absl::Status ExplainLet(const PlanProgram& program, size_t let, const absl::Status& error,
-                        Slots known) {
+absl::Status ExplainLet(const PlanProgram& program, size_t let, Slots known) {
   for (const Expr& constraint : program.constraints) {
-    absl::StatusOr<int64_t> value = constraint.Eval(known);
-    if (value.ok() && *value == 0) return CheckConstraints({constraint}, known);
+    int64_t value = 1;
+    if (constraint.TryEval(known, &value) && value == 0)
+      return CheckConstraints({constraint}, known);
   }
-  return WithContext(StrCat("let '", program.lets[let].name, "'"), error);
+  return WithContext(StrCat("let '", program.lets[let].name, "'"),
+                     program.lets[let].value.Eval(known).status());
 }
 
 absl::Status CheckSizes(const PlanProgram& program, size_t tunables) {
@@ -236,9 +255,9 @@ absl::Status PlanProgram::Evaluate(const AxisVector& axes, absl::Span<const int6
   storage[used++] = device.sms;
   storage[used++] = device.smem_per_block;
   for (size_t i = 0; i < lets.size(); ++i) {
-    absl::StatusOr<int64_t> value = lets[i].value.Eval({storage.data(), used});
-    if (!value.ok()) return ExplainLet(*this, i, value.status(), {storage.data(), used});
-    storage[used++] = *value;
+    const Slots known(storage.data(), used);
+    if (!lets[i].value.TryEval(known, &storage[used])) return ExplainLet(*this, i, known);
+    ++used;
   }
   const Slots slots(storage.data(), used);
   KVR_RETURN_IF_ERROR(CheckConstraints(constraints, slots));
@@ -247,7 +266,8 @@ absl::Status PlanProgram::Evaluate(const AxisVector& axes, absl::Span<const int6
   for (size_t i = 0; i < kernels.size(); ++i) {
     KernelLaunch* launch = &plan->kernels[plan->kernel_count];
     bool launched = false;
-    KVR_RETURN_IF_ERROR(EvalKernel(kernels[i], slots, device, launch, &launched));
+    KernelEvaluator evaluator(kernels[i], slots, device);
+    if (!evaluator.Run(launch, &launched)) return std::move(evaluator.error);
     if (!launched) continue;
     launch->kernel = static_cast<int>(i);
     ++plan->kernel_count;
