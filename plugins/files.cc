@@ -2,12 +2,12 @@
 #include "plugins/files.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
@@ -63,7 +63,7 @@ std::string RealPath(const std::string& path) {
   char* resolved = realpath(path.c_str(), nullptr);
   if (resolved == nullptr) return "";
   std::string result = resolved;
-  free(resolved);
+  std::free(resolved);
   return result;
 }
 

@@ -74,7 +74,7 @@ std::vector<std::pair<const toml::key*, const toml::node*>> InOrder(const toml::
   for (auto it = table.begin(); it != table.end(); ++it) {
     entries.emplace_back(&it->first, &it->second);
   }
-  std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
     const auto& x = a.first->source().begin;
     const auto& y = b.first->source().begin;
     return std::tie(x.line, x.column) < std::tie(y.line, y.column);

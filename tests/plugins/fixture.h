@@ -3,9 +3,9 @@
 // A small op, a valid bundle for it, and a directory to write bundles into that goes with the test.
 #pragma once
 
-#include <stdlib.h>
 #include <sys/stat.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/roots.h"
 
-#include <stdlib.h>
-
+#include <cstdlib>
 #include <filesystem>
 
 #include "gmock/gmock.h"
