@@ -36,6 +36,7 @@ struct BoundLaunch::State {
     return {tensors.data(), static_cast<size_t>(tensor_count)};
   }
   absl::Status Rebind(Stream stream);
+  void SetScalar(int index, const void* value);
 };
 
 // Every pointer in `params` leads into this State, so they are laid out once a generation and a
@@ -75,15 +76,26 @@ absl::StatusOr<BoundLaunch> Dispatcher::Bind(std::string_view op,
   state->spec = &found->spec();
   KVR_RETURN_IF_ERROR(AxesFromTensors(found->spec(), tensors, &state->axes));
   state->tensor_count = static_cast<int>(tensors.size());
-  BoundLaunch bound(std::move(state));
   for (size_t i = 0; i < tensors.size(); ++i) {
-    bound.state_->tensors[i] = tensors[i];
-    bound.state_->tensors[i].data = nullptr;
-    KVR_RETURN_IF_ERROR(bound.SetData(static_cast<int>(i), tensors[i].data));
+    state->tensors[i] = tensors[i];
+    if (found->spec().tensor(static_cast<int>(i)).is_scalar) {
+      state->SetScalar(static_cast<int>(i), tensors[i].data);
+    }
   }
-  KVR_RETURN_IF_ERROR(bound.state_->Rebind(Stream{}));
-  KVR_RETURN_IF_ERROR(bound.state_->prepared->CheckTensors(bound.state_->views()));
-  return bound;
+  KVR_RETURN_IF_ERROR(state->Rebind(Stream{}));
+  KVR_RETURN_IF_ERROR(state->prepared->CheckTensors(state->views()));
+  return BoundLaunch(std::move(state));
+}
+
+// The copy stays where it is, so `params` may point at it.
+void BoundLaunch::State::SetScalar(int index, const void* value) {
+  const TensorSpec& tensor = spec->tensor(index);
+  if (value != nullptr) {
+    std::memcpy(scalars[index].data(), value, static_cast<size_t>(DTypeSize(tensor.dtype)));
+  } else {
+    scalars[index] = ScalarBytes(tensor.scalar_default, tensor.dtype);
+  }
+  tensors[index].data = scalars[index].data();
 }
 
 absl::Status BoundLaunch::SetData(int index, void* data) {
@@ -93,18 +105,18 @@ absl::Status BoundLaunch::SetData(int index, void* data) {
                  StrCat("no tensor ", index, ": the op has ", s.tensor_count),
                  "count the inputs, then the outputs, from 0");
   }
-  TensorView& tensor = s.tensors[index];
-  const auto size = static_cast<size_t>(DTypeSize(tensor.dtype));
-  if (const TensorSpec& spec = s.spec->tensor(index); spec.is_scalar) {
-    if (data != nullptr) {
-      std::memcpy(s.scalars[index].data(), data, size);
-    } else {
-      s.scalars[index] = ScalarBytes(spec.scalar_default, spec.dtype);
-    }
-    tensor.data = s.scalars[index].data();
+  if (s.spec->tensor(index).is_scalar) {
+    s.SetScalar(index, data);
     return absl::OkStatus();
   }
-  if (reinterpret_cast<uintptr_t>(data) % size != 0) {
+  TensorView& tensor = s.tensors[index];
+  if ((data == nullptr) != (tensor.data == nullptr)) {
+    return Error(absl::StatusCode::kInvalidArgument,
+                 StrCat("tensor ", index, " was ", data == nullptr ? "given" : "absent",
+                        " when the launch was bound"),
+                 "Bind again to add or leave out a tensor");
+  }
+  if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(DTypeSize(tensor.dtype)) != 0) {
     return Error(
         absl::StatusCode::kInvalidArgument,
         StrCat("tensor ", index, " is not aligned to its ", DTypeName(tensor.dtype), " elements"),

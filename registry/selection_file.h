@@ -2,7 +2,14 @@
 //
 // A generation on disk: JSON, schema 1. Configs by value, never by index; full-length
 // fingerprints; the digest of registry/generation.h. A serving process boots from it and a binary
-// cache alone. Format and example: docs/hacking.md.
+// cache alone.
+//
+//   {"kind": "kvr-selections", "schema": 1, "device_model": "nvidia-h200", "target": "sm_90a",
+//    "generation": 3, "digest": "<64 hex digits>",
+//    "ops": {"mla_sparse_decode": {"key_policy": "topk:pow2", "selections": [
+//      {"key": {"topk": 512}, "variant": "w8", "version": "1.0.0",
+//       "variant_fingerprint": "<64>", "config": {"BLOCK_H": 16, ...}, "binary": "<64>",
+//       "evidence": {"median_us": 12.5, "tried": 24, "device": "NVIDIA H200", "date": "..."}}]}}}
 //
 // Strict: unknown or missing fields, duplicates, a wrong schema, a digest that does not match the
 // content, another device model or target, and a file others may write are errors that name the

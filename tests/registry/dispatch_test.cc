@@ -28,6 +28,10 @@ TEST(Dispatch, LaunchesWhatWasLoaded) {
   EXPECT_TRUE(dispatcher->Launch(*dispatcher->FindOp("axpy"), tensors.views, kDefaultStream).ok());
   EXPECT_EQ(world.device->counters().launches, 2);
   EXPECT_EQ(dispatcher->counters().misses, 0u);
+  // Asked again, it is there.
+  const int compiles = world.compiles;
+  EXPECT_TRUE(dispatcher->Load("axpy", kShapes)->items[0].cache_hit);
+  EXPECT_EQ(world.compiles, compiles);
 }
 
 TEST(Dispatch, OtherShapesOfALoadedKeyAreNoMiss) {
@@ -438,6 +442,7 @@ TEST(Bound, ScalarsAreCopiedAndTensorsMayMove) {
   EXPECT_TRUE(bound->SetData(2, &tensors.alpha).ok());
   EXPECT_FALSE(bound->SetData(4, &tensors.alpha).ok());
   EXPECT_FALSE(bound->SetData(-1, &tensors.alpha).ok());
+  EXPECT_FALSE(bound->SetData(1, nullptr).ok());
   EXPECT_FALSE(bound->SetData(1, reinterpret_cast<char*>(tensors.memory.data()) + 1).ok());
   BoundLaunch moved = *std::move(bound);
   EXPECT_TRUE(moved.Launch(kDefaultStream).ok());
