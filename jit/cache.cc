@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <optional>
 
+#include "core/strings.h"
+
 namespace kvr {
 namespace {
 
@@ -115,9 +117,8 @@ BinaryCache::BinaryCache(std::string root, WarningSink warn)
 
 std::string BinaryCache::PathOf(const Fingerprint& key) const {
   if (root_.empty()) return "";
-  std::string hex = key.Hex();
-  std::string path = root_;
-  return ((path += kLayout) += "/" + hex.substr(0, 2)) += "/" + hex;
+  const std::string hex = key.Hex();
+  return StrCat(root_, kLayout, "/", std::string_view(hex).substr(0, 2), "/", hex);
 }
 
 BinaryPtr BinaryCache::Get(const Fingerprint& key) {

@@ -43,7 +43,8 @@ size_t QuotedEnd(std::string_view text, size_t i) {
 size_t RawEnd(std::string_view text, size_t i) {
   size_t open = text.find('(', i);
   if (open == std::string_view::npos || open - i > 17) return QuotedEnd(text, i);
-  std::string close = ")" + std::string(text.substr(i + 1, open - i - 1)) + "\"";
+  std::string close(1, ')');
+  (close += text.substr(i + 1, open - i - 1)) += '"';
   size_t end = text.find(close, open);
   return end == std::string_view::npos ? text.size() : end + close.size();
 }

@@ -151,15 +151,19 @@ std::string Count(size_t n, std::string_view noun) {
 }
 
 // The checks stand in a template over the kernel's type: an entry that names no kernel is then one
-// error, where it is named, and not one more for every check.
+// error, where it is named, and not one more for every check. The usual case, a kernel of exactly
+// the expected type, takes the specialisation and costs one comparison.
 void CheckKernel(const OpSpec& op, const KernelSpec& kernel, int index, const Found& found,
                  const SourceSite& site, Writer* writer) {
   const std::string check = std::string(kSignatureCheck) + std::to_string(index);
   const size_t count = kernel.args.size();
-  writer->Code("template <class F> constexpr bool " + check + "() {");
-
-  std::string passed;
-  for (const ArgSpec& arg : kernel.args) passed += (passed.empty() ? "" : ", ") + arg.text;
+  std::string passed, types;
+  for (const ArgSpec& arg : kernel.args) {
+    passed += (passed.empty() ? "" : ", ") + arg.text;
+    types += (types.empty() ? "" : ", ") + TypeOf(op, arg, CanonicalName(arg.dtype));
+  }
+  writer->Code("template <class F, bool = kvr_signature::Same<F, void (*)(" + types +
+               ")>::value> struct " + check + " {");
   std::string takes =
       found.file == nullptr ? "" : " takes " + Count(found.kernel.parameters.size(), "parameter");
   writer->Assert(site, "kvr_signature::Of<F>::count == " + std::to_string(count),
@@ -185,8 +189,9 @@ void CheckKernel(const OpSpec& op, const KernelSpec& kernel, int index, const Fo
                        "the manifest passes '" + arg.text + "', which needs '" +
                        ParameterType(op, arg) + "'");
   }
-  writer->Code("return true; }");
-  writer->At(site, "static_assert(" + check + "<decltype(&" + kernel.entry + ")>());");
+  writer->Code("static constexpr bool made = true; };\ntemplate <class F> struct " + check +
+               "<F, true> { static constexpr bool made = true; };");
+  writer->At(site, "static_assert(" + check + "<decltype(&" + kernel.entry + ")>::made);");
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ struct Unit {
   }
 };
 
-// What the generated checks' functions are named, a number follows: tells generated lines, which
+// What the generated checks are named, a number follows: tells generated lines, which
 // stand under the author's line numbers, from the author's.
 inline constexpr std::string_view kSignatureCheck = "kvr_signature_check_";
 

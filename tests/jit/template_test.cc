@@ -28,9 +28,13 @@ TEST(RenderUnit, PutsIncludesThenTunablesThenSourcesThenChecks) {
                                      "inline constexpr int UNROLL = 4;\n"
                                      "#include \"scale.cu\"\n"
                                      "namespace kvr_signature {\n"));
-  EXPECT_THAT(unit->text, HasSubstr("template <class F> constexpr bool kvr_signature_check_0() {\n"
-                                    "#line 9 \"scale.cu\"\n"
-                                    "static_assert(kvr_signature::Of<F>::count == 6, "));
+  EXPECT_THAT(
+      unit->text,
+      HasSubstr("template <class F, bool = kvr_signature::Same<F, void (*)(const __nv_bfloat16*, "
+                "float, float*, __nv_bfloat16*, int, long long)>::value> struct "
+                "kvr_signature_check_0 {\n"
+                "#line 9 \"scale.cu\"\n"
+                "static_assert(kvr_signature::Of<F>::count == 6, "));
   EXPECT_THAT(unit->text,
               HasSubstr("#line 9 \"scale.cu\"\n"
                         "static_assert(kvr_signature::Of<F>::template takes<6, 0, const "
@@ -45,7 +49,7 @@ TEST(RenderUnit, PutsIncludesThenTunablesThenSourcesThenChecks) {
                         "static_assert(kvr_signature::Of<F>::template takes<6, 5, long long>,"));
   EXPECT_THAT(unit->text,
               testing::EndsWith("#line 9 \"scale.cu\"\nstatic_assert(kvr_signature_check_0<"
-                                "decltype(&scale<BLOCK, UNROLL>)>());\n"));
+                                "decltype(&scale<BLOCK, UNROLL>)>::made);\n"));
   EXPECT_THAT(unit->entries, testing::ElementsAre("scale<BLOCK, UNROLL>"));
   EXPECT_EQ(unit->entry_sites[0].file, "scale.cu");
 }
