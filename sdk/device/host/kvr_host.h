@@ -19,9 +19,9 @@
 //       },
 //       &args, "warp_sum");
 //
-// Errors: a collective that a lane of its mask cannot reach any more (it has returned, waits
-// elsewhere or came with another mask or fn), and a barrier that part of the block cannot reach,
-// end the launch with an error that names block, thread and `name`.
+// Errors: a collective that a lane of its mask cannot reach any more (it has returned or waits
+// elsewhere, in a collective with another mask or fn for instance), and a barrier that part of the
+// block cannot reach, end the launch with an error that names block, thread and `name`.
 #pragma once
 
 #define KVR_HOST 1

@@ -36,6 +36,7 @@ void kvr_host_barrier_arrive(const kvr_host_lane* self, unsigned id, unsigned co
     __attribute__((nothrow));
 // __syncthreads that returns how many threads came with a non-zero predicate.
 unsigned kvr_host_barrier_count(const kvr_host_lane* self, int predicate) __attribute__((nothrow));
+// The lanes that wait for the mask at `site` once no other lane of the warp can run.
 unsigned kvr_host_active_mask(const kvr_host_lane* self, const void* site) __attribute__((nothrow));
 // Lets the block's other lanes run; for loops that poll memory.
 void kvr_host_yield(const kvr_host_lane* self) __attribute__((nothrow));

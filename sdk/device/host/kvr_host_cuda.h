@@ -183,7 +183,8 @@ inline int clock() { return static_cast<int>(clock64()); }
 
 // ---- Votes, shuffles, reductions ----------------------------------------------------------------
 
-inline __attribute__((noinline)) unsigned __activemask() {
+// Calls in two branches must not become one call after them.
+[[clang::nomerge]] inline __attribute__((noinline, convergent)) unsigned __activemask() {
   return kvr_host_active_mask(kvr_host_self(), __builtin_return_address(0));
 }
 inline unsigned __ballot_sync(unsigned mask, int predicate) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How the host device calls a kernel: KVR_HOST_ENTRY_(i, name expression) at the end of a unit
-// defines `kvr_entry_<i>`, which takes the launch's argument pointers, and a table with the sizes
-// of its parameters (devices/host/loaded_module.h reads it).
+// defines `kvr_entry_<i>`, which takes the launch's argument pointers; a table with the sizes of
+// its parameters (devices/host/loaded_module.h reads it); and a variable that names the kernel,
+// whose name the other two get (jit/clang/entries.cc).
 #pragma once
 
 namespace kvr_host_detail {
@@ -40,9 +41,9 @@ struct Entry<kKernel> {
 }  // namespace kvr_host_detail
 
 #define KVR_HOST_ENTRY_(index, ...)                                                               \
-  extern "C" __attribute__((visibility("default"))) void kvr_entry_##index(void* const* params) { \
+  extern "C" __attribute__((used)) void kvr_entry_##index(void* const* params) {                  \
     kvr_host_detail::Entry<&__VA_ARGS__>::Run(params);                                            \
   }                                                                                               \
-  extern "C" __attribute__((visibility("default"), used))                                         \
-  const kvr_host_detail::ParamTable kvr_entry_##index##_params =                                  \
-      kvr_host_detail::Entry<&__VA_ARGS__>::kParams;
+  extern "C" __attribute__((used)) const kvr_host_detail::ParamTable kvr_entry_##index##_params = \
+      kvr_host_detail::Entry<&__VA_ARGS__>::kParams;                                              \
+  extern "C" __attribute__((used)) const auto kvr_entry_##index##_kernel = &__VA_ARGS__;

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs one block of a kernel at a time: its threads are fibers of the calling OS thread, grouped
+// in warps of 32, that switch when they wait at a barrier or a warp collective
+// (sdk/device/host/kvr_host.h is what they call). Lanes are taken in turn within a warp, so a
+// collective costs one switch per lane.
+//
+// Threading: a BlockRunner belongs to one thread; several run at once. Fibers never migrate.
+// Errors: kInternal with block and thread: a barrier or collective that can never complete, a
+// write past shared memory (found by guards when the block ends), a stack overflow (found at the
+// next barrier or collective), __trap and failed assertions. Nothing waits for ever except a kernel
+// that loops for ever.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "core/plan.h"
+
+namespace kvr::host {
+
+// A generated function that calls the kernel: params[i] points at argument i.
+using EntryFunction = void (*)(void* const* params);
+
+struct KernelCall {
+  EntryFunction entry = nullptr;
+  void* const* params = nullptr;
+  std::string name;  // for errors
+  Dim3 grid, block;
+  int64_t static_smem = 0;  // bytes
+  int64_t dynamic_smem = 0;
+};
+
+class BlockRunner {
+ public:
+  BlockRunner();
+  ~BlockRunner();
+
+  // Runs the block of linear index `block` (x fastest) to its end.
+  absl::Status Run(const KernelCall& call, int64_t block);
+
+  struct State;  // known to the entry points in block_runner.cc alone
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace kvr::host

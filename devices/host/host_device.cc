@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "devices/host/host_device.h"
+
+#include <llvm/ADT/StringRef.h>
+#include <llvm/TargetParser/Host.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/fingerprint.h"
+#include "core/status.h"
+#include "devices/host/block_pool.h"
+#include "devices/host/loaded_module.h"
+#include "devices/host/stream.h"
+
+namespace kvr::host {
+namespace {
+
+constexpr int64_t kAllocationAlign = 256;
+
+// Cores this process may use, not those the machine has.
+int UsableCores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+DeviceInfo DescribeHost() {
+  DeviceInfo info;
+  const std::string cpu = llvm::sys::getHostCPUName().str();
+  info.kind = info.model = info.target = "host";
+  info.name = "KVR host";
+  info.sms = UsableCores();
+  info.uuid = absl::StrCat("HOST-", FingerprintOf(absl::StrCat(cpu, "/", info.sms)).Short());
+  info.driver = cpu;
+  // A block occupies a core alone. The shared memory of a Hopper block, so that its configs fit.
+  info.max_threads_per_block = 1024;
+  info.max_threads_per_sm = 1024;
+  info.max_blocks_per_sm = 1;
+  info.max_cluster_size = 1;
+  info.smem_per_block = info.smem_per_sm = 227 << 10;
+  info.l2_bytes = std::max<int64_t>(0, sysconf(_SC_LEVEL3_CACHE_SIZE));
+  return info;
+}
+
+absl::Status LimitError(const HostFunction& function, const std::string& what,
+                        const std::string& fix) {
+  return Error(absl::StatusCode::kInvalidArgument,
+               absl::StrCat("launch of ", function.kernel.entry, ": ", what), fix);
+}
+
+absl::Status CheckLaunch(const DeviceInfo& info, const HostFunction& function,
+                         const KernelLaunch& launch, const LaunchAttributes& attributes) {
+  const Dim3 &grid = launch.grid, &block = launch.block;
+  const KernelResources& resources = function.kernel.resources;
+  if (grid.volume() <= 0 || grid.y > 65535 || grid.z > 65535 || grid.x > 0x7fffffffu) {
+    return LimitError(function, absl::StrCat("a grid of ", grid.x, " x ", grid.y, " x ", grid.z),
+                      "1 to 2147483647 x 65535 x 65535 blocks are possible");
+  }
+  const int limit = std::min(info.max_threads_per_block, resources.max_threads);
+  if (block.volume() <= 0 || block.volume() > limit || block.z > 64) {
+    return LimitError(
+        function, absl::StrCat("a block of ", block.x, " x ", block.y, " x ", block.z, " threads"),
+        absl::StrCat(
+            "1 to ", limit, " threads are possible (",
+            limit == info.max_threads_per_block ? "the device's limit" : "its __launch_bounds__",
+            ")"));
+  }
+  const int64_t opted = function.dynamic_smem.load();
+  if (launch.smem < 0 || launch.smem > opted) {
+    return LimitError(function, absl::StrCat(launch.smem, " bytes of dynamic shared memory"),
+                      absl::StrCat("it was loaded for at most ", opted));
+  }
+  if (launch.cluster.volume() != 1) {
+    return LimitError(function, "thread block clusters do not exist on host",
+                      "leave out 'host' from the variant's targets");
+  }
+  if (attributes.cooperative) {
+    return LimitError(function, "cooperative launches do not exist on host",
+                      "leave out 'host' from the variant's targets");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSize(int64_t bytes) {
+  if (bytes >= 0) return absl::OkStatus();
+  return Error(absl::StatusCode::kInvalidArgument, absl::StrCat("a size of ", bytes, " bytes"),
+               "sizes are 0 or more");
+}
+
+class HostDevice : public Device {
+ public:
+  explicit HostDevice(std::unique_ptr<ObjectLoader> loader)
+      : info_(DescribeHost()), loader_(std::move(loader)), pool_(info_.sms - 1) {}
+
+  ~HostDevice() override = default;  // streams finish first: they are declared last
+
+  const DeviceInfo& info() const override { return info_; }
+
+  absl::StatusOr<void*> Allocate(int64_t bytes) override {
+    KVR_RETURN_IF_ERROR(CheckSize(bytes));
+    const int64_t rounded =
+        std::max<int64_t>(1, (bytes + kAllocationAlign - 1) / kAllocationAlign) * kAllocationAlign;
+    void* memory = std::aligned_alloc(kAllocationAlign, static_cast<size_t>(rounded));
+    if (memory == nullptr) {
+      return Error(absl::StatusCode::kResourceExhausted,
+                   absl::StrCat("no memory for ", bytes, " bytes"),
+                   "use a smaller shape or free memory on this machine");
+    }
+    return memory;
+  }
+
+  void Free(void* memory) override {
+    if (memory == nullptr) return;
+    DrainAll();
+    std::free(memory);
+  }
+
+  absl::Status CopyToDevice(void* dst, const void* src, int64_t bytes, Stream stream) override {
+    return Copy(dst, src, bytes, stream);
+  }
+  absl::Status CopyToHost(void* dst, const void* src, int64_t bytes, Stream stream) override {
+    return Copy(dst, src, bytes, stream);
+  }
+
+  absl::Status MemsetAsync(void* dst, uint8_t value, int64_t bytes, Stream stream) override {
+    KVR_RETURN_IF_ERROR(CheckSize(bytes));
+    StreamOf(stream).Enqueue([=](BlockRunner*) {
+      if (bytes > 0) std::memset(dst, value, static_cast<size_t>(bytes));
+      return absl::OkStatus();
+    });
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Stream> CreateStream() override {
+    auto stream = std::make_unique<HostStream>();
+    HostStream* handle = stream.get();
+    std::lock_guard lock(mutex_);
+    streams_.emplace(handle, std::move(stream));
+    return Stream{handle};
+  }
+
+  void DestroyStream(Stream stream) override {
+    std::unique_ptr<HostStream> last;  // finishes outside the lock
+    std::lock_guard lock(mutex_);
+    auto found = streams_.find(static_cast<HostStream*>(stream.handle));
+    if (found == streams_.end()) return;
+    last = std::move(found->second);
+    streams_.erase(found);
+  }
+
+  absl::Status Synchronize(Stream stream) override { return StreamOf(stream).Synchronize(); }
+  absl::StatusOr<bool> IsCapturing(Stream) override { return false; }
+
+  absl::StatusOr<Event> CreateEvent() override { return Event{new HostEvent}; }
+  void DestroyEvent(Event event) override {
+    auto* e = static_cast<HostEvent*>(event.handle);
+    if (e == nullptr) return;
+    e->Wait().IgnoreError();
+    delete e;
+  }
+
+  absl::Status Record(Event event, Stream stream) override {
+    auto* e = static_cast<HostEvent*>(event.handle);
+    e->Expect();
+    StreamOf(stream).Enqueue(
+        [e](BlockRunner*) {
+          e->Happen();
+          return absl::OkStatus();
+        },
+        /*always=*/true);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<double> ElapsedUs(Event start, Event stop) override {
+    KVR_ASSIGN_OR_RETURN(const auto end, static_cast<HostEvent*>(stop.handle)->Wait());
+    KVR_ASSIGN_OR_RETURN(const auto begin, static_cast<HostEvent*>(start.handle)->Wait());
+    return std::chrono::duration<double, std::micro>(end - begin).count();
+  }
+
+  absl::StatusOr<std::unique_ptr<Module>> Load(const Binary& binary) override {
+    return LoadedModule::Create(loader_.get(), binary, info_);
+  }
+
+  absl::StatusOr<int> BlocksPerSm(Function function, int threads, int64_t smem) override {
+    const auto& f = *static_cast<const HostFunction*>(function.handle);
+    const KernelResources& resources = f.kernel.resources;
+    const bool fits = threads > 0 &&
+                      threads <= std::min(info_.max_threads_per_block, resources.max_threads) &&
+                      smem >= 0 && resources.smem_static + smem <= info_.smem_per_block;
+    return fits ? 1 : 0;
+  }
+
+  absl::Status Launch(Function function, const KernelLaunch& launch,
+                      const LaunchAttributes& attributes, void* const* params,
+                      Stream stream) override {
+    const auto& f = *static_cast<const HostFunction*>(function.handle);
+    KVR_RETURN_IF_ERROR(CheckLaunch(info_, f, launch, attributes));
+    StreamOf(stream).Enqueue([this, &f, grid = launch.grid, block = launch.block,
+                              smem = launch.smem,
+                              args = std::make_shared<ParamBlock>(f, params)](BlockRunner* runner) {
+      KernelCall call;
+      call.entry = f.entry;
+      call.params = args->pointers();
+      call.name = f.kernel.entry;
+      call.grid = grid;
+      call.block = block;
+      call.static_smem = f.kernel.resources.smem_static;
+      call.dynamic_smem = smem;
+      return pool_.Run(call, runner);
+    });
+    return absl::OkStatus();
+  }
+
+ private:
+  HostStream& StreamOf(Stream stream) {
+    return stream.handle == nullptr ? default_stream_ : *static_cast<HostStream*>(stream.handle);
+  }
+
+  // Done when it returns.
+  absl::Status Copy(void* dst, const void* src, int64_t bytes, Stream stream) {
+    KVR_RETURN_IF_ERROR(CheckSize(bytes));
+    KVR_RETURN_IF_ERROR(StreamOf(stream).Synchronize());
+    if (bytes > 0) std::memcpy(dst, src, static_cast<size_t>(bytes));
+    return absl::OkStatus();
+  }
+
+  void DrainAll() {
+    default_stream_.Drain();
+    std::lock_guard lock(mutex_);
+    for (auto& [handle, stream] : streams_) stream->Drain();
+  }
+
+  const DeviceInfo info_;
+  std::unique_ptr<ObjectLoader> loader_;
+  BlockPool pool_;
+  std::mutex mutex_;
+  HostStream default_stream_;
+  std::unordered_map<HostStream*, std::unique_ptr<HostStream>> streams_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> OpenHost() {
+  KVR_ASSIGN_OR_RETURN(std::unique_ptr<ObjectLoader> loader, ObjectLoader::Create());
+  return std::make_unique<HostDevice>(std::move(loader));
+}
+
+}  // namespace kvr::host

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// LLVM's half of the compiler: a module → an object file for the CPU this process runs on.
+// Threading: one call at a time per module; TargetCpu may be called from any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace llvm {
+class Module;
+}
+
+namespace kvr::clang_jit {
+
+struct HostCpu {
+  std::string name;                   // "znver4"
+  std::vector<std::string> features;  // "+avx2", "-sse4a", ...; sorted
+  std::string missing;                // what kernels need and this CPU lacks; empty: nothing
+};
+const HostCpu& TargetCpu();
+
+inline constexpr char kTargetTriple[] = "x86_64-unknown-linux-gnu";
+
+// A stack frame above this is refused: fibers have 128 KiB (devices/host/fiber_stack.h).
+inline constexpr int64_t kMaxFrameBytes = 64 << 10;
+
+// Optimises (-O2 with both vectorisers) and emits. A multiply and an add are fused only where the
+// front end allowed it. Errors: an unusable inline assembly or too large a frame.
+absl::StatusOr<std::string> EmitObject(llvm::Module* module);
+
+}  // namespace kvr::clang_jit
