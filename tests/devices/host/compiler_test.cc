@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The in-process compiler: diagnostics at the author's place, symbols, determinism.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "core/status.h"
+#include "tests/devices/host/host_fixture.h"
+
+namespace kvr {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+std::string CompileFailure(const std::string& source, const std::string& entry = "k") {
+  const absl::StatusOr<Binary> binary = CompileForHost(source, {entry});
+  EXPECT_EQ(binary.status().code(), absl::StatusCode::kInvalidArgument);
+  return std::string(What(binary.status()));
+}
+
+TEST(HostCompiler, ReportsErrorsAtTheAuthorsLine) {
+  EXPECT_THAT(CompileFailure("\n\n__global__ void k(int* p) { *p = undefined_name; }"),
+              AllOf(StartsWith("kernel.cu:3:34: "), HasSubstr("undefined_name")));
+  EXPECT_THAT(CompileFailure("\n#line 70 \"other.cu\"\n__global__ void k(int* p) { *p = ; }"),
+              AllOf(HasSubstr("other.cu:70:"), HasSubstr("expected expression")));
+}
+
+TEST(HostCompiler, ReportsAnUnknownEntryWhereTheUnitSaysItIs) {
+  EXPECT_THAT(CompileFailure("__global__ void k(int* p) { }", "kernel_that_is_not<3>"),
+              AllOf(HasSubstr("kernel.cu:1"), HasSubstr("kernel_that_is_not")));
+}
+
+TEST(HostCompiler, RefusesWhatCannotRunHere) {
+  EXPECT_THAT(CompileFailure("__global__ void k(int* p) { asm volatile(\"bar.sync 0;\"); }"),
+              HasSubstr("bar.sync"));
+  EXPECT_THAT(CompileFailure("__global__ void k(int* p) { __shared__ int big[20000]; "
+                             "big[*p] = 1; __syncthreads(); *p = big[3]; }"),
+              AllOf(HasSubstr("80000"), HasSubstr("49152")));
+  EXPECT_THAT(CompileFailure("__global__ void k(int* p) { volatile int a[100000]; a[*p] = 1; }"),
+              HasSubstr("stack frame"));
+  EXPECT_THAT(
+      CompileFailure("int f(); __device__ int x = f();\n__global__ void k(int* p) { *p = x; }"),
+      HasSubstr("initialise"));
+}
+
+TEST(HostCompiler, ReadsNoFileOfTheMachine) {
+  EXPECT_THAT(CompileFailure("#include <vector>\n__global__ void k(int* p) { }"),
+              AllOf(StartsWith("kernel.cu:1:"), HasSubstr("'vector' file not found")));
+  EXPECT_THAT(CompileFailure("#include \"/usr/include/stdio.h\"\n__global__ void k(int* p) { }"),
+              HasSubstr("file not found"));
+}
+
+TEST(HostCompiler, NamesKernelsByTheirMangledNames) {
+  const absl::StatusOr<Binary> binary = CompileForHost(
+      "template <int N> __global__ void t(int* p) { *p = N; }\n"
+      "extern \"C\" __global__ void plain() {}\n"
+      "namespace n { __global__ void k(float x) {} }",
+      {"t<1>", "t<2>", "plain", "n::k", "t<2 - 1>"});
+  ASSERT_TRUE(binary.ok()) << binary.status();
+  EXPECT_EQ(binary->kernels[0].symbol, "_Z1tILi1EEvPi");
+  EXPECT_EQ(binary->kernels[1].symbol, "_Z1tILi2EEvPi");
+  EXPECT_EQ(binary->kernels[2].symbol, "plain");
+  EXPECT_EQ(binary->kernels[3].symbol, "_ZN1n1kEf");
+  EXPECT_EQ(binary->kernels[4].symbol, "_Z1tILi1EEvPi");
+  EXPECT_TRUE(HostDeviceUnderTest().Load(*binary).ok());
+}
+
+TEST(HostCompiler, GivesTheSameBytesForTheSameUnit) {
+  const std::string source =
+      "#include <kvr/device.cuh>\n__global__ void k(float* p) { *p = kvr::Exp2(*p); }";
+  const absl::StatusOr<Binary> a = CompileForHost(source, {"k"}), b = CompileForHost(source, {"k"});
+  ASSERT_TRUE(a.ok()) << a.status();
+  EXPECT_EQ(a->bytes, b->bytes);
+}
+
+TEST(HostCompiler, SaysWhatItIs) {
+  Compiler& compiler = HostCompilerUnderTest();
+  EXPECT_THAT(compiler.identity(), AllOf(StartsWith("clang 19."), HasSubstr(" module ")));
+  EXPECT_FALSE(compiler.concurrent());
+  EXPECT_TRUE(compiler.Supports("host"));
+  std::string reason;
+  EXPECT_FALSE(compiler.Supports("sm_90a", &reason));
+  EXPECT_THAT(reason, HasSubstr("sm_90a"));
+}
+
+}  // namespace
+}  // namespace kvr

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Faults of kernels and launches: each is an error that says where, and the device goes on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "tests/devices/host/host_fixture.h"
+
+namespace kvr {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string Fault(const std::string& body, Dim3 grid, Dim3 block, int64_t smem = 0) {
+  HostKernel kernel("__global__ void k(int* p) {" + body + "}", "k", smem);
+  std::vector<int> memory(4096);
+  const absl::Status status = kernel.Run(grid, block, smem, memory.data());
+  EXPECT_NE(status, absl::OkStatus());
+  EXPECT_FALSE(Fix(status).empty());
+  // The device is fine.
+  HostKernel after("__global__ void k(int* p) { __syncthreads(); p[threadIdx.x] = 7; }", "k");
+  EXPECT_EQ(after.Run({2}, {64}, 0, memory.data()), absl::OkStatus());
+  EXPECT_EQ(memory[63], 7);
+  return std::string(What(status));
+}
+
+TEST(HostFaults, BarrierThatAThreadSkippedByReturning) {
+  EXPECT_THAT(Fault("if (blockIdx.x == 1 && threadIdx.x == 5) return; __syncthreads();", {3}, {64}),
+              AllOf(HasSubstr("block (1,0,0)"), HasSubstr("thread (0,0,0) waits at __syncthreads"),
+                    HasSubstr("thread (5,0,0) cannot reach: it has returned")));
+}
+
+TEST(HostFaults, BarriersOfDifferentKinds) {
+  EXPECT_THAT(
+      Fault("if (threadIdx.x < 32) __syncthreads(); else __syncthreads_count(1);", {1}, {64}),
+      AllOf(HasSubstr("block (0,0,0), thread (32,0,0)"), HasSubstr("__syncthreads_count"),
+            HasSubstr("wait at __syncthreads")));
+}
+
+TEST(HostFaults, BarrierAgainstCollective) {
+  EXPECT_THAT(
+      Fault("if (threadIdx.x == 3) __syncthreads(); else __shfl_sync(~0u, 1, 0);", {1}, {32}),
+      AllOf(HasSubstr("thread (0,0,0) waits in __shfl_sync"),
+            HasSubstr("thread (3,0,0) cannot reach: it waits at __syncthreads")));
+}
+
+TEST(HostFaults, CollectiveThatALaneSkipped) {
+  EXPECT_THAT(Fault("if (threadIdx.x != 40) p[0] = __ballot_sync(~0u, 1);", {1}, {64}),
+              AllOf(HasSubstr("thread (32,0,0) waits in __ballot_sync"),
+                    HasSubstr("thread (40,0,0) cannot reach: it has returned")));
+}
+
+TEST(HostFaults, CollectivesWithOverlappingMasks) {
+  EXPECT_THAT(
+      Fault("p[0] = __ballot_sync(threadIdx.x < 4 ? 0xffu : ~0u, 1);", {1}, {32}),
+      AllOf(HasSubstr("thread (0,0,0) waits in __ballot_sync (mask 0xff)"),
+            HasSubstr("thread (4,0,0) cannot reach: it waits in __ballot_sync (mask 0xffffffff)")));
+}
+
+TEST(HostFaults, MaskWithoutTheCaller) {
+  EXPECT_THAT(Fault("p[0] = __ballot_sync(1u, 1);", {1}, {32}),
+              AllOf(HasSubstr("thread (1,0,0)"), HasSubstr("leaves it out")));
+}
+
+TEST(HostFaults, ShuffleFromALaneOutsideTheMask) {
+  EXPECT_THAT(Fault("if (threadIdx.x < 8) p[0] = __shfl_sync(0xff, 1, 20);", {1}, {32}),
+              AllOf(HasSubstr("thread (0,0,0)"), HasSubstr("shuffle reads a lane")));
+}
+
+TEST(HostFaults, WritesAroundSharedMemory) {
+  EXPECT_THAT(Fault("extern __shared__ int s[]; s[16 + *p] = 1;", {1}, {1}, 64),
+              AllOf(HasSubstr("block (0,0,0)"), HasSubstr("byte 64 of dynamic shared memory"),
+                    HasSubstr("64 bytes")));
+  EXPECT_THAT(Fault("__shared__ volatile int s[4]; s[4 + *p + threadIdx.x] = 1;", {1}, {1}),
+              HasSubstr("byte 16 of static shared memory"));
+  EXPECT_THAT(Fault("__shared__ volatile int s[4]; s[*p - 1] = 1;", {1}, {1}),
+              HasSubstr("byte -4 of static shared memory"));
+}
+
+TEST(HostFaults, TrapsAndAssertions) {
+  EXPECT_THAT(Fault("if (threadIdx.x == 9) __trap();", {1}, {32}),
+              AllOf(HasSubstr("thread (9,0,0)"), HasSubstr("__trap")));
+  HostKernel kernel("#include <cassert>\n__global__ void k(int x) { assert(x < threadIdx.y); }",
+                    "k");
+  EXPECT_THAT(std::string(What(kernel.Run({1}, {1, 4}, 0, 0))),
+              AllOf(HasSubstr("thread (0,0,0)"), HasSubstr("assertion failed: x < threadIdx.y")));
+}
+
+TEST(HostFaults, StackOverflow) {
+  EXPECT_THAT(Fault(R"(
+      struct Deep {
+        static __device__ __noinline__ int Go(int* p, int n) {
+          volatile int frame[256];
+          frame[n & 255] = n;
+          __syncwarp(1u << threadIdx.x);
+          return n == 0 ? 0 : Go(p, n - 1) + frame[p[n] & 255];
+        }
+      };
+      p[1] = Deep::Go(p, 124);)",
+                    {1}, {1}),
+              HasSubstr("stack overflow"));
+}
+
+TEST(HostFaults, ReportsTheFirstFaultOnceAndSkipsWhatFollows) {
+  HostKernel bad("__global__ void k(int* p) { __trap(); }", "k");
+  std::vector<int> memory(4);
+  EXPECT_EQ(bad.Run({1000}, {32}, 0, memory.data()).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(HostDeviceUnderTest().Synchronize({}), absl::OkStatus());
+}
+
+TEST(HostFaults, LaunchesOverTheLimits) {
+  HostKernel kernel("__global__ void __launch_bounds__(64) k(int* p) { }", "k", 1024);
+  int* p = nullptr;
+  auto refused = [&](Dim3 grid, Dim3 block, int64_t smem) {
+    const absl::Status status = kernel.Run(grid, block, smem, p);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refused({1}, {65}, 0),
+              AllOf(HasSubstr("65 x 1 x 1"), HasSubstr("__launch_bounds__")));
+  EXPECT_THAT(refused({1}, {2000}, 0), HasSubstr("1 to 64 threads"));
+  EXPECT_THAT(refused({1, 70000}, {1}, 0), HasSubstr("70000"));
+  EXPECT_THAT(refused({0}, {1}, 0), HasSubstr("grid of 0"));
+  EXPECT_THAT(refused({1}, {1}, 2048), AllOf(HasSubstr("2048"), HasSubstr("1024")));
+
+  absl::StatusOr<Binary> binary = CompileForHost("__global__ void k(int* p) { }", {"k"});
+  ASSERT_TRUE(binary.ok());
+  auto module = HostDeviceUnderTest().Load(*binary);
+  ASSERT_TRUE(module.ok());
+  EXPECT_THAT(std::string((*module)->Get(binary->kernels[0].symbol, 300 << 10).status().message()),
+              HasSubstr("the device has 232448"));
+  EXPECT_EQ((*module)->Get("nope", 0).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(HostFaults, BinariesThatAreNone) {
+  Binary binary;
+  binary.target = "sm_90a";
+  EXPECT_EQ(HostDeviceUnderTest().Load(binary).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  binary.target = "host";
+  binary.bytes = "not an object";
+  binary.kernels.push_back({"k", "k", {}});
+  EXPECT_EQ(HostDeviceUnderTest().Load(binary).status().code(), absl::StatusCode::kInternal);
+  absl::StatusOr<Binary> good = CompileForHost("__global__ void k(int* p) { }", {"k"});
+  ASSERT_TRUE(good.ok());
+  good->bytes.resize(good->bytes.size() / 2);
+  EXPECT_FALSE(HostDeviceUnderTest().Load(*good).ok());
+}
+
+TEST(HostFaults, FunctionsThatDoNotExist) {
+  absl::StatusOr<Binary> binary = CompileForHost(
+      "extern \"C\" int fopen_(int); __global__ void k(int* p) { *p = fopen_(1); }", {"k"});
+  ASSERT_TRUE(binary.ok());
+  EXPECT_THAT(std::string(HostDeviceUnderTest().Load(*binary).status().message()),
+              HasSubstr("fopen_"));
+}
+
+}  // namespace
+}  // namespace kvr
