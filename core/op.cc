@@ -46,17 +46,18 @@ absl::Status WrongTensorCount(const OpSpec& op, size_t given) {
 }
 
 std::string SpecShape(const OpSpec& op, const TensorSpec& spec) {
+  const std::string_view dtype = spec.any_dtype ? "any dtype" : DTypeName(spec.dtype);
+  if (spec.is_scalar) return StrCat(dtype, " of rank 0");
   std::vector<std::string_view> names;
   for (int axis : spec.axes) names.push_back(op.axes[axis].name);
-  return StrCat(DTypeName(spec.dtype), "[", StrJoin(names, ", "), "]");
+  return StrCat(dtype, "[", StrJoin(names, ", "), "]");
 }
 
 absl::Status WrongTensor(const OpSpec& op, const TensorSpec& spec, const TensorView& tensor) {
   return Error(absl::StatusCode::kInvalidArgument,
                StrCat("tensor '", spec.name, "' of op '", op.name, "' is ", DTypeName(tensor.dtype),
                       "[", StrJoin(tensor.dims(), ", "), "]"),
-               StrCat("give ", spec.is_scalar ? StrCat(DTypeName(spec.dtype), " of rank 0")
-                                              : SpecShape(op, spec)));
+               StrCat("give ", SpecShape(op, spec)));
 }
 
 absl::Status WrongExtent(const OpSpec& op, const TensorSpec& spec, int dimension, int64_t extent,

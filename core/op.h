@@ -44,8 +44,7 @@ struct TensorSpec {
   std::vector<int> axes;      // shape: indices into OpSpec::axes
   double scalar_default = 0;  // of a scalar input
   std::string description;
-  bool any_dtype =
-      false;  // Definition: dtype "unknown": the caller's tensor decides; `dtype` is moot
+  bool any_dtype = false;  // dtype "unknown" of a Definition: the caller's tensor decides
 };
 
 struct OpSpec {
