@@ -23,13 +23,10 @@ template <class A> struct Same<A, A> { static constexpr bool value = true; };
 template <int I, class... P> struct At { using type = void; };
 template <class P0, class... P> struct At<0, P0, P...> { using type = P0; };
 template <int I, class P0, class... P> struct At<I, P0, P...> : At<I - 1, P...> {};
-template <class F> struct Of;
-template <class... P> struct Of<void (*)(P...)> {
-  static constexpr int count = sizeof...(P);
-  // A wrong count is reported once, not again by every parameter after the gap.
-  template <int N, int I, class E>
-  static constexpr bool takes =
-      count != N || Same<typename Plain<typename At<I, P...>::type>::type, E>::value;
+// A wrong count is reported once, not again by every parameter after the gap.
+template <int N, int I, class E, class... P> struct Takes {
+  static constexpr bool value =
+      sizeof...(P) != N || Same<typename Plain<typename At<I, P...>::type>::type, E>::value;
 };
 }  // namespace kvr_signature
 )";
@@ -150,9 +147,9 @@ std::string Count(size_t n, std::string_view noun) {
   return std::to_string(n) + " " + std::string(noun) + (n == 1 ? "" : "s");
 }
 
-// The checks stand in a template over the kernel's type: an entry that names no kernel is then one
-// error, where it is named, and not one more for every check. The usual case, a kernel of exactly
-// the expected type, takes the specialisation and costs one comparison.
+// The checks stand in a template over the kernel's type, specialised for what needs checking. A
+// kernel of exactly the expected type, the usual case, costs one comparison; an entry that names no
+// kernel is one error, where it is named, and not one more for every check.
 void CheckKernel(const OpSpec& op, const KernelSpec& kernel, int index, const Found& found,
                  const SourceSite& site, Writer* writer) {
   const std::string check = std::string(kSignatureCheck) + std::to_string(index);
@@ -162,11 +159,13 @@ void CheckKernel(const OpSpec& op, const KernelSpec& kernel, int index, const Fo
     passed += (passed.empty() ? "" : ", ") + arg.text;
     types += (types.empty() ? "" : ", ") + TypeOf(op, arg, CanonicalName(arg.dtype));
   }
+  const std::string made = " static constexpr bool made = true; };";
   writer->Code("template <class F, bool = kvr_signature::Same<F, void (*)(" + types +
-               ")>::value> struct " + check + " {");
+               ")>::value> struct " + check + " {" + made);
+  writer->Code("template <class... P> struct " + check + "<void (*)(P...), false> {");
   std::string takes =
       found.file == nullptr ? "" : " takes " + Count(found.kernel.parameters.size(), "parameter");
-  writer->Assert(site, "kvr_signature::Of<F>::count == " + std::to_string(count),
+  writer->Assert(site, "sizeof...(P) == " + std::to_string(count),
                  "kernel '" + kernel.name + "'" + takes + (takes.empty() ? ":" : ", but") +
                      " the manifest passes " + std::to_string(count) + ": " + passed);
 
@@ -181,16 +180,15 @@ void CheckKernel(const OpSpec& op, const KernelSpec& kernel, int index, const Fo
       where = {site.file, parameter.at.line, parameter.at.column};
       is = " is '" + parameter.text + "', but ";
     }
-    std::string condition = llvm::formatv("kvr_signature::Of<F>::template takes<{0}, {1}, {2}>",
-                                          count, i, TypeOf(op, arg, CanonicalName(arg.dtype)))
+    std::string condition = llvm::formatv("kvr_signature::Takes<{0}, {1}, {2}, P...>::value", count,
+                                          i, TypeOf(op, arg, CanonicalName(arg.dtype)))
                                 .str();
     writer->Assert(where, condition,
                    "kernel '" + kernel.name + "': parameter " + std::to_string(i + 1) + is +
                        "the manifest passes '" + arg.text + "', which needs '" +
                        ParameterType(op, arg) + "'");
   }
-  writer->Code("static constexpr bool made = true; };\ntemplate <class F> struct " + check +
-               "<F, true> { static constexpr bool made = true; };");
+  writer->Code(made);
   writer->At(site, "static_assert(" + check + "<decltype(&" + kernel.entry + ")>::made);");
 }
 

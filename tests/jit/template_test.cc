@@ -11,6 +11,7 @@
 namespace kvr {
 namespace {
 
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
@@ -22,34 +23,34 @@ std::string Text(std::string_view view) { return std::string(view); }
 TEST(RenderUnit, PutsIncludesThenTunablesThenSourcesThenChecks) {
   auto unit = RenderUnit(ScaleOp(), ScaleVariant(), kConfig);
   ASSERT_TRUE(unit.ok()) << unit.status();
-  EXPECT_THAT(unit->text, StartsWith("#include <cuda_bf16.h>\n"
-                                     "#include <cstdint>\n"
-                                     "inline constexpr int BLOCK = 128;\n"
-                                     "inline constexpr int UNROLL = 4;\n"
-                                     "#include \"scale.cu\"\n"
-                                     "namespace kvr_signature {\n"));
-  EXPECT_THAT(
-      unit->text,
-      HasSubstr("template <class F, bool = kvr_signature::Same<F, void (*)(const __nv_bfloat16*, "
-                "float, float*, __nv_bfloat16*, int, long long)>::value> struct "
-                "kvr_signature_check_0 {\n"
-                "#line 9 \"scale.cu\"\n"
-                "static_assert(kvr_signature::Of<F>::count == 6, "));
-  EXPECT_THAT(unit->text,
-              HasSubstr("#line 9 \"scale.cu\"\n"
-                        "static_assert(kvr_signature::Of<F>::template takes<6, 0, const "
-                        "__nv_bfloat16*>, \"kernel 'scale': parameter 1 is 'const __nv_bfloat16* "
-                        "__restrict__ x', but the manifest passes 'x', which needs 'const "
-                        "__nv_bfloat16*'\");\n"));
-  EXPECT_THAT(unit->text,
-              HasSubstr("#line 10 \"scale.cu\"\n"
-                        "static_assert(kvr_signature::Of<F>::template takes<6, 2, float*>,"));
-  EXPECT_THAT(unit->text,
-              HasSubstr("#line 12 \"scale.cu\"\n"
-                        "static_assert(kvr_signature::Of<F>::template takes<6, 5, long long>,"));
-  EXPECT_THAT(unit->text,
-              testing::EndsWith("#line 9 \"scale.cu\"\nstatic_assert(kvr_signature_check_0<"
-                                "decltype(&scale<BLOCK, UNROLL>)>::made);\n"));
+  EXPECT_THAT(unit->text, StartsWith(R"golden(#include <cuda_bf16.h>
+#include <cstdint>
+inline constexpr int BLOCK = 128;
+inline constexpr int UNROLL = 4;
+#include "scale.cu"
+namespace kvr_signature {
+)golden"));
+  EXPECT_THAT(unit->text, EndsWith(R"golden(}  // namespace kvr_signature
+template <class F, bool = kvr_signature::Same<F, void (*)(const __nv_bfloat16*, float, float*, __nv_bfloat16*, int, long long)>::value> struct kvr_signature_check_0 { static constexpr bool made = true; };
+template <class... P> struct kvr_signature_check_0<void (*)(P...), false> {
+#line 9 "scale.cu"
+static_assert(sizeof...(P) == 6, "kernel 'scale' takes 6 parameters, but the manifest passes 6: x, alpha, workspace.partial, y, i32(n), i64(n)");
+#line 9 "scale.cu"
+static_assert(kvr_signature::Takes<6, 0, const __nv_bfloat16*, P...>::value, "kernel 'scale': parameter 1 is 'const __nv_bfloat16* __restrict__ x', but the manifest passes 'x', which needs 'const __nv_bfloat16*'");
+#line 9 "scale.cu"
+static_assert(kvr_signature::Takes<6, 1, float, P...>::value, "kernel 'scale': parameter 2 is 'float alpha', but the manifest passes 'alpha', which needs 'float'");
+#line 10 "scale.cu"
+static_assert(kvr_signature::Takes<6, 2, float*, P...>::value, "kernel 'scale': parameter 3 is 'float* partial', but the manifest passes 'workspace.partial', which needs 'float*'");
+#line 11 "scale.cu"
+static_assert(kvr_signature::Takes<6, 3, __nv_bfloat16*, P...>::value, "kernel 'scale': parameter 4 is '__nv_bfloat16* y', but the manifest passes 'y', which needs '__nv_bfloat16*'");
+#line 11 "scale.cu"
+static_assert(kvr_signature::Takes<6, 4, int, P...>::value, "kernel 'scale': parameter 5 is 'int n', but the manifest passes 'i32(n)', which needs 'int'");
+#line 12 "scale.cu"
+static_assert(kvr_signature::Takes<6, 5, long long, P...>::value, "kernel 'scale': parameter 6 is 'int64_t elements', but the manifest passes 'i64(n)', which needs 'long long'");
+ static constexpr bool made = true; };
+#line 9 "scale.cu"
+static_assert(kvr_signature_check_0<decltype(&scale<BLOCK, UNROLL>)>::made);
+)golden"));
   EXPECT_THAT(unit->entries, testing::ElementsAre("scale<BLOCK, UNROLL>"));
   EXPECT_EQ(unit->entry_sites[0].file, "scale.cu");
 }
