@@ -212,6 +212,20 @@ TEST_F(NvrtcTest, GivesKernelsTheStandardHeadersTheyExpect) {
       "#include <utility>\n#include <cuda_fp16.h>\n#include <cuda_fp8.h>\n"
       "constexpr int Twice(int a) { return 2 * a; }\n"
       "static_assert(std::is_same_v<std::remove_cvref_t<const int&>, int>);\n"
+      "#include <array>\n#include <bit>\n#include <concepts>\n"
+      "enum Small : short { kOne };\n"
+      "static_assert(std::is_same_v<std::decay_t<const int (&)[3]>, const int*>);\n"
+      "static_assert(std::is_same_v<std::underlying_type_t<Small>, short>);\n"
+      "static_assert(std::is_same_v<std::make_unsigned_t<int64_t>, uint64_t>);\n"
+      "static_assert(std::is_same_v<std::common_type_t<int, float>, float>);\n"
+      "static_assert(std::is_same_v<std::add_rvalue_reference_t<void>, void>);\n"
+      "static_assert(std::is_pointer_v<int* const> && !std::is_pointer_v<int>);\n"
+      "static_assert(std::is_unsigned_v<unsigned> && std::is_signed_v<float>);\n"
+      "static_assert(std::integral<int> && !std::floating_point<int>);\n"
+      "static_assert(std::popcount(7u) == 3 && std::countl_zero(1u) == 31);\n"
+      "static_assert(std::countr_zero(8u) == 3 && std::bit_cast<int>(1.0f) == 0x3f800000);\n"
+      "static_assert(std::array{1, 2, 3}.size() == 3 && std::pair{1, 2}.second == 2);\n"
+      "static_assert(std::clamp(5, 1, 3) == 3 && std::numeric_limits<float>::digits == 24);\n"
       "static_assert(std::make_index_sequence<9>::size() == 9 && INFINITY > FLT_MAX);\n"
       "static_assert(std::numeric_limits<int>::max() == INT_MAX && sizeof(std::int64_t) == 8);\n"
       "template <class T, std::enable_if_t<std::is_floating_point_v<T>, int> = 0>\n"
@@ -220,6 +234,22 @@ TEST_F(NvrtcTest, GivesKernelsTheStandardHeadersTheyExpect) {
       "  assert(n > 0);\n"
       "  f[0] = Half(f[1]) + std::numeric_limits<float>::infinity() + std::max(BLOCK, 3);\n"
       "}\n";
+  absl::StatusOr<Built> built = Build(variant);
+  EXPECT_TRUE(built.ok()) << built.status();
+}
+
+// What a kernel may include on the host device it may include for a GPU.
+TEST_F(NvrtcTest, HasEveryHeaderOfTheHostDevice) {
+  Variant variant = ScaleVariant();
+  std::string includes;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(KVR_SOURCE_DIR "/sdk/device/host/include")) {
+    std::string name = entry.path().filename();
+    if (name.find("kvr_host") == 0 || entry.is_directory()) continue;
+    includes += "#include <" + name + ">\n";
+  }
+  ASSERT_THAT(includes, HasSubstr("<type_traits>"));
+  variant.sources[0].content = includes + variant.sources[0].content;
   absl::StatusOr<Built> built = Build(variant);
   EXPECT_TRUE(built.ok()) << built.status();
 }
