@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "registry/bound_launch.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "registry/dispatcher_impl.h"
@@ -24,7 +26,9 @@ struct BoundLaunch::State {
   // As of `version`:
   uint64_t version = 0;
   PreparedPtr prepared;
-  LaunchPlan plan;
+  PlanView plan;
+  absl::InlinedVector<KernelLaunch, kMaxKernels> kernels;
+  std::array<int64_t, kMaxRegions> region_offset{}, region_bytes{};
   bool missed = false;
   bool clears = false;
   std::shared_ptr<const OpTable> table;
@@ -49,15 +53,22 @@ absl::Status BoundLaunch::State::Rebind(Stream stream) {
   KVR_RETURN_IF_ERROR(dispatcher->Resolve(op, axes, stream, &scratch, &resolved));
   snapshot = dispatcher->current.load(std::memory_order_seq_cst);  // policy jit may have loaded
   prepared = *resolved.prepared;
-  plan = *resolved.plan;
+  kernels.assign(resolved.plan.kernels.begin(), resolved.plan.kernels.end());
+  const size_t count = prepared->variant().plan.regions.size();
+  std::copy_n(resolved.plan.region_offset, count, region_offset.begin());
+  std::copy_n(resolved.plan.region_bytes, count, region_bytes.begin());
+  plan = resolved.plan;
+  plan.kernels = kernels;
+  plan.region_offset = region_offset.data();
+  plan.region_bytes = region_bytes.data();
   missed = resolved.missed;
   table = snapshot->ops[op];
   streams = snapshot->streams;
   version = snapshot->version;
   clears = false;
   for (const RegionSpec& region : prepared->variant().plan.regions) clears |= region.zeroed;
-  for (int i = 0; i < plan.kernel_count; ++i) {
-    prepared->Params(plan, i, views(), regions.data(), params[i].data());
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    prepared->Params(plan, static_cast<int>(i), views(), regions.data(), params[i].data());
   }
   return absl::OkStatus();
 }
@@ -160,11 +171,11 @@ absl::Status BoundLaunch::Launch(Stream stream) {
     s.prepared->Regions(s.plan, memory, s.regions.data());
     if (s.clears) KVR_RETURN_IF_ERROR(s.prepared->Clear(s.plan, s.regions.data(), stream));
   }
-  const std::vector<KernelSpec>& kernels = s.prepared->variant().plan.kernels;
-  for (int i = 0; i < s.plan.kernel_count; ++i) {
-    const KernelLaunch& launch = s.plan.kernels[i];
+  const std::vector<KernelSpec>& specs = s.prepared->variant().plan.kernels;
+  for (size_t i = 0; i < s.kernels.size(); ++i) {
+    const KernelLaunch& launch = s.kernels[i];
     KVR_RETURN_IF_ERROR(s.prepared->device().Launch(s.prepared->function(launch.kernel), launch,
-                                                    kernels[launch.kernel].attributes,
+                                                    specs[launch.kernel].attributes,
                                                     s.params[i].data(), stream));
   }
   return absl::OkStatus();

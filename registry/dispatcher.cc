@@ -41,14 +41,14 @@ absl::Status Dispatcher::Launch(OpHandle op, absl::Span<const TensorView> tensor
   AxisVector axes{};
   KVR_RETURN_IF_ERROR(AxesFromTensors(table.op->spec(), tensors, &axes));
   const auto it = table.shapes.find(axes);
-  if (it != table.shapes.end() && !it->second->missed) {
-    return impl_->Enqueue(*it->second->prepared, it->second->plan, *snapshot.streams, tensors,
-                          stream, workspace);
+  if (it != table.shapes.end() && !(*it)->missed) {
+    return impl_->Enqueue(*(*it)->prepared, (*it)->plan(), *snapshot.streams, tensors, stream,
+                          workspace);
   }
   LaunchPlan scratch;
   Resolved resolved;
   KVR_RETURN_IF_ERROR(impl_->Resolve(op.index, axes, stream, &scratch, &resolved));
-  return impl_->Enqueue(**resolved.prepared, *resolved.plan, *snapshot.streams, tensors, stream,
+  return impl_->Enqueue(**resolved.prepared, resolved.plan, *snapshot.streams, tensors, stream,
                         workspace);
 }
 
@@ -62,7 +62,7 @@ absl::Status Dispatcher::Launch(std::string_view op, absl::Span<const TensorView
   return catalog_.FindOp(op).status();
 }
 
-absl::Status Dispatcher::Impl::Enqueue(const Prepared& prepared, const LaunchPlan& plan,
+absl::Status Dispatcher::Impl::Enqueue(const Prepared& prepared, const PlanView& plan,
                                        const Streams& streams, absl::Span<const TensorView> tensors,
                                        Stream stream, Workspace workspace) {
   void* memory = nullptr;
@@ -126,11 +126,11 @@ absl::Status Dispatcher::Impl::Resolve(int op, const AxisVector& axes, Stream st
   // Twice at most: the second time after policy `jit` has loaded the shape.
   for (bool tried = false;; tried = true) {
     if (const auto shape = (*table)->shapes.find(axes); shape != (*table)->shapes.end()) {
-      *resolved = {&shape->second->prepared, &shape->second->plan, shape->second->missed};
+      *resolved = {&(*shape)->prepared, (*shape)->plan(), (*shape)->missed};
     } else if (const auto loaded = (*table)->keys.find(key); loaded != (*table)->keys.end()) {
       const absl::Status status = loaded->second.prepared->Plan(axes, scratch);
       if (status.ok()) {
-        *resolved = {&loaded->second.prepared, scratch, loaded->second.missed};
+        *resolved = {&loaded->second.prepared, *scratch, loaded->second.missed};
       } else if (!absl::IsFailedPrecondition(status)) {
         return status;
       }
@@ -158,7 +158,7 @@ absl::Status Dispatcher::Impl::Resolve(int op, const AxisVector& axes, Stream st
   const bool serve = options.miss_policy != MissPolicy::kError;
   if (serve && resolved->prepared == nullptr && (*table)->baseline != nullptr) {
     KVR_RETURN_IF_ERROR((*table)->baseline->Plan(axes, scratch));
-    *resolved = {&(*table)->baseline, scratch, true};
+    *resolved = {&(*table)->baseline, *scratch, true};
   }
   if (serve && resolved->prepared != nullptr) {
     counters.baseline.fetch_add(1, std::memory_order_relaxed);

@@ -21,7 +21,7 @@ namespace kvr {
 // What serves a launch; the pointers hold as long as the EpochGuard, or point at `scratch`.
 struct Resolved {
   const PreparedPtr* prepared = nullptr;
-  const LaunchPlan* plan = nullptr;
+  PlanView plan;
   bool missed = false;
 };
 
@@ -32,7 +32,7 @@ struct Dispatcher::Impl {
   // Other axes than those loaded, and misses, by policy. `scratch` holds a plan made here.
   absl::Status Resolve(int op, const AxisVector& axes, Stream stream, LaunchPlan* scratch,
                        Resolved* resolved);
-  absl::Status Enqueue(const Prepared& prepared, const LaunchPlan& plan, const Streams& streams,
+  absl::Status Enqueue(const Prepared& prepared, const PlanView& plan, const Streams& streams,
                        absl::Span<const TensorView> tensors, Stream stream, Workspace workspace);
   // The stream's buffer of at least `bytes`: eager or, while it captures, captured.
   absl::StatusOr<void*> PickWorkspace(const Streams& streams, Stream stream, int64_t bytes);

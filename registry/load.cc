@@ -177,7 +177,7 @@ absl::StatusOr<LoadReport> Dispatcher::Publish(GenerationPtr next) {
     table->op = old->op;
     table->policy = selected == nullptr ? old->op->policy : selected->policy;
     std::vector<AxisVector> axes;
-    for (const auto& [shape, served] : old->shapes) axes.push_back(shape);
+    for (const ServedShapePtr& shape : old->shapes) axes.push_back(shape->axes);
     std::sort(axes.begin(), axes.end());
     if (!axes.empty() || old->baseline != nullptr) {
       LoadReport part;

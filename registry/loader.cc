@@ -154,43 +154,42 @@ void Loader::Add(const Generation& generation, const std::vector<AxisVector>& sh
     out.status = ready.prepared.status();
     if (!out.status.ok()) continue;
 
-    auto shape = std::make_shared<ServedShape>();
-    shape->prepared = *ready.prepared;
-    shape->missed = item.missed;
-    out.binary = shape->prepared->binary()->key;
+    PreparedPtr prepared = *ready.prepared;
+    bool missed = item.missed;
+    out.binary = prepared->binary()->key;
     if (choice.selection.binary != Fingerprint{} && choice.selection.binary != out.binary) {
       out.why += "; built anew: compiler or headers differ from what was measured";
     }
-    table->keys.insert_or_assign(item.key, ServedKey{shape->prepared, item.missed});
-    out.status = shape->prepared->Plan(item.axes, &shape->plan);
+    table->keys.insert_or_assign(item.key, ServedKey{prepared, missed});
+    LaunchPlan plan;
+    out.status = prepared->Plan(item.axes, &plan);
     if (absl::IsFailedPrecondition(out.status) && table->baseline != nullptr &&
         options_.miss_policy != MissPolicy::kError && !choice.selection.overridden) {
-      LaunchPlan plan;
       if (table->baseline->Plan(item.axes, &plan).ok()) {
         out.why = StrCat("baseline: ", out.variant, " does not fit: ", What(out.status));
         out.status = absl::OkStatus();
-        shape->prepared = table->baseline;
-        shape->plan = plan;
-        shape->missed = true;
-        out.variant = shape->prepared->variant().name;
-        out.config = shape->prepared->config();
-        out.binary = shape->prepared->binary()->key;
+        prepared = table->baseline;
+        missed = true;
+        out.variant = prepared->variant().name;
+        out.config = prepared->config();
+        out.binary = prepared->binary()->key;
       }
     }
     if (!out.status.ok()) continue;
     // Other shapes of the bucket will come: size for its representative too.
-    LaunchPlan representative;
-    out.workspace_bytes = shape->plan.workspace_bytes;
-    if (shape->prepared->Plan(table->policy.Representative(item.axes), &representative).ok()) {
-      out.workspace_bytes = std::max(out.workspace_bytes, representative.workspace_bytes);
+    out.workspace_bytes = plan.workspace_bytes;
+    if (LaunchPlan other; prepared->Plan(table->policy.Representative(item.axes), &other).ok()) {
+      out.workspace_bytes = std::max(out.workspace_bytes, other.workspace_bytes);
     }
     // A miss in the same bucket is answered by the baseline: it must find room as well.
-    if (LaunchPlan plan;
-        table->baseline != nullptr && table->baseline->Plan(item.axes, &plan).ok()) {
-      *workspace_bytes = std::max(*workspace_bytes, plan.workspace_bytes);
+    if (LaunchPlan other;
+        table->baseline != nullptr && table->baseline->Plan(item.axes, &other).ok()) {
+      *workspace_bytes = std::max(*workspace_bytes, other.workspace_bytes);
     }
     *workspace_bytes = std::max(*workspace_bytes, out.workspace_bytes);
-    table->shapes.insert_or_assign(item.axes, std::move(shape));
+    table->shapes.erase(item.axes);
+    table->shapes.insert(
+        std::make_shared<const ServedShape>(item.axes, std::move(prepared), plan, missed));
   }
 
   // Whoever asks again gets them from memory.

@@ -115,14 +115,14 @@ absl::StatusOr<PreparedPtr> Prepare(Device& device, const OpSpec& op, VariantPtr
   return prepared;
 }
 
-void Prepared::Regions(const LaunchPlan& plan, void* workspace, void** regions) const {
+void Prepared::Regions(const PlanView& plan, void* workspace, void** regions) const {
   const size_t count = variant_->plan.regions.size();
   for (size_t i = 0; i < count; ++i) {
     regions[i] = static_cast<std::byte*>(workspace) + plan.region_offset[i];
   }
 }
 
-absl::Status Prepared::Clear(const LaunchPlan& plan, void* const* regions, Stream stream) const {
+absl::Status Prepared::Clear(const PlanView& plan, void* const* regions, Stream stream) const {
   const std::vector<RegionSpec>& specs = variant_->plan.regions;
   for (size_t i = 0; i < specs.size(); ++i) {
     if (!specs[i].zeroed || plan.region_bytes[i] == 0) continue;
@@ -131,7 +131,7 @@ absl::Status Prepared::Clear(const LaunchPlan& plan, void* const* regions, Strea
   return absl::OkStatus();
 }
 
-void Prepared::Params(const LaunchPlan& plan, int i, absl::Span<const TensorView> tensors,
+void Prepared::Params(const PlanView& plan, int i, absl::Span<const TensorView> tensors,
                       void* const* regions, void** params) const {
   const KernelLaunch& launch = plan.kernels[i];
   const std::vector<ArgSpec>& args = variant_->plan.kernels[launch.kernel].args;
@@ -178,7 +178,7 @@ absl::Status Prepared::CheckTensors(absl::Span<const TensorView> tensors) const 
   return absl::OkStatus();
 }
 
-absl::Status Prepared::Launch(const LaunchPlan& plan, absl::Span<const TensorView> tensors,
+absl::Status Prepared::Launch(const PlanView& plan, absl::Span<const TensorView> tensors,
                               void* workspace, Stream stream) const {
   KVR_RETURN_IF_ERROR(CheckTensors(tensors));
   if (plan.workspace_bytes > 0 && workspace == nullptr) {
@@ -191,8 +191,8 @@ absl::Status Prepared::Launch(const LaunchPlan& plan, absl::Span<const TensorVie
   std::array<void*, kMaxArgs> params;
   Regions(plan, workspace, regions.data());
   KVR_RETURN_IF_ERROR(Clear(plan, regions.data(), stream));
-  for (int i = 0; i < plan.kernel_count; ++i) {
-    Params(plan, i, tensors, regions.data(), params.data());
+  for (size_t i = 0; i < plan.kernels.size(); ++i) {
+    Params(plan, static_cast<int>(i), tensors, regions.data(), params.data());
     const KernelLaunch& launch = plan.kernels[i];
     KVR_RETURN_IF_ERROR(device_->Launch(functions_[launch.kernel], launch,
                                         variant_->plan.kernels[launch.kernel].attributes,

@@ -33,6 +33,22 @@
 
 namespace kvr {
 
+// The part of a LaunchPlan that a launch reads; where it is stored is the holder's choice.
+struct PlanView {
+  absl::Span<const KernelLaunch> kernels;
+  int64_t workspace_bytes = 0;
+  const int64_t* region_offset = nullptr;
+  const int64_t* region_bytes = nullptr;
+
+  PlanView() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor): a plan is viewed wherever it is launched.
+  PlanView(const LaunchPlan& plan)
+      : kernels(plan.launches()),
+        workspace_bytes(plan.workspace_bytes),
+        region_offset(plan.region_offset.data()),
+        region_bytes(plan.region_bytes.data()) {}
+};
+
 class Prepared {
  public:
   const Variant& variant() const { return *variant_; }
@@ -50,7 +66,7 @@ class Prepared {
   // Enqueues the plan: clears the regions that want it, then launches its kernels in order.
   // `tensors` in the op's order (inputs, outputs), checked by AxesFromTensors; `workspace` has
   // plan.workspace_bytes and is aligned to kWorkspaceAlign (null when the plan needs none).
-  absl::Status Launch(const LaunchPlan& plan, absl::Span<const TensorView> tensors, void* workspace,
+  absl::Status Launch(const PlanView& plan, absl::Span<const TensorView> tensors, void* workspace,
                       Stream stream) const;
 
   // No tensor that must be there is null, each is aligned to its elements.
@@ -59,10 +75,10 @@ class Prepared {
   // Launch in steps, for a caller that keeps the arrays: fills `params` (kMaxArgs of them)
   // for launch `i` of the plan, as Device::Launch takes them. They point into `plan`, `tensors`
   // and `regions` (kMaxRegions, filled by Regions), which must stay where they are.
-  void Regions(const LaunchPlan& plan, void* workspace, void** regions) const;
-  void Params(const LaunchPlan& plan, int i, absl::Span<const TensorView> tensors,
+  void Regions(const PlanView& plan, void* workspace, void** regions) const;
+  void Params(const PlanView& plan, int i, absl::Span<const TensorView> tensors,
               void* const* regions, void** params) const;
-  absl::Status Clear(const LaunchPlan& plan, void* const* regions, Stream stream) const;
+  absl::Status Clear(const PlanView& plan, void* const* regions, Stream stream) const;
 
  private:
   friend absl::StatusOr<std::shared_ptr<const Prepared>> Prepare(Device&, const OpSpec&, VariantPtr,

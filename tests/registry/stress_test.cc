@@ -15,7 +15,8 @@ namespace kvr {
 namespace {
 
 constexpr int kThreads = 8;
-constexpr int kPublications = 30;
+constexpr uint64_t kPublications = 30;
+constexpr int64_t kLaunches = 20000;
 
 TEST(Stress, EightThreadsLaunchWhileGenerationsComeAndGo) {
   World world;
@@ -38,15 +39,13 @@ TEST(Stress, EightThreadsLaunchWhileGenerationsComeAndGo) {
       const AxpyTensors exact(1000), planned(50), missed(70000);
       absl::StatusOr<BoundLaunch> bound = dispatcher->Bind("axpy", exact.views);
       if (!bound.ok()) ++failed;
-      int64_t mine = 0;
       while (!stop.load() && bound.ok()) {
         failed += !dispatcher->Launch("axpy", exact.views, streams[t]).ok();
         failed += !dispatcher->Launch("axpy", planned.views, streams[t]).ok();
         failed += !dispatcher->Launch("axpy", missed.views, streams[t]).ok();
         failed += !bound->Launch(streams[t]).ok();
-        mine += 4;
+        launched += 4;
       }
-      launched += mine;
     });
   }
   std::thread loader([&] {
@@ -54,13 +53,16 @@ TEST(Stress, EightThreadsLaunchWhileGenerationsComeAndGo) {
       failed += !dispatcher->Load("axpy", {{{"n", n}}}).ok();
     }
   });
-  for (int i = 0; i < kPublications; ++i) failed += !dispatcher->Publish(generations[i % 2]).ok();
+  uint64_t published = 0;
+  while (published < kPublications || launched < kLaunches) {
+    failed += !dispatcher->Publish(generations[published++ % 2]).ok();
+  }
   stop = true;
   for (std::thread& thread : threads) thread.join();
   loader.join();
   EXPECT_EQ(failed, 0);
   EXPECT_EQ(world.device->counters().launches, launched);
-  EXPECT_EQ(dispatcher->counters().generations, uint64_t{kPublications});
+  EXPECT_EQ(dispatcher->counters().generations, published);
   for (Stream stream : streams) world.device->DestroyStream(stream);
 }
 
