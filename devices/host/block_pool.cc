@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <system_error>
 #include <utility>
 
 namespace kvr::host {
@@ -21,7 +22,13 @@ struct BlockPool::Job {
 };
 
 BlockPool::BlockPool(int workers) {
-  for (int i = 0; i < workers; ++i) threads_.emplace_back([this] { Work(); });
+  for (int i = 0; i < workers; ++i) {
+    try {
+      threads_.emplace_back([this] { Work(); });
+    } catch (const std::system_error&) {
+      return;  // fewer is slower, not wrong
+    }
+  }
 }
 
 BlockPool::~BlockPool() {

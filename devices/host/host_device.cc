@@ -12,6 +12,7 @@
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -98,6 +99,12 @@ absl::Status CheckSize(int64_t bytes) {
                "sizes are 0 or more");
 }
 
+absl::Status ThreadError(const std::system_error& error) {
+  return Error(absl::StatusCode::kResourceExhausted,
+               absl::StrCat("cannot start a thread: ", error.what()),
+               "raise the limit of processes (ulimit -u)");
+}
+
 class HostDevice : public Device {
  public:
   explicit HostDevice(std::unique_ptr<ObjectLoader> loader)
@@ -143,7 +150,12 @@ class HostDevice : public Device {
   }
 
   absl::StatusOr<Stream> CreateStream() override {
-    auto stream = std::make_unique<HostStream>();
+    std::unique_ptr<HostStream> stream;
+    try {
+      stream = std::make_unique<HostStream>();
+    } catch (const std::system_error& error) {
+      return ThreadError(error);
+    }
     HostStream* handle = stream.get();
     std::lock_guard lock(mutex_);
     streams_.emplace(handle, std::move(stream));
@@ -253,7 +265,11 @@ class HostDevice : public Device {
 
 absl::StatusOr<std::unique_ptr<Device>> OpenHost() {
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<ObjectLoader> loader, ObjectLoader::Create());
-  return std::make_unique<HostDevice>(std::move(loader));
+  try {
+    return std::make_unique<HostDevice>(std::move(loader));
+  } catch (const std::system_error& error) {
+    return ThreadError(error);
+  }
 }
 
 }  // namespace kvr::host

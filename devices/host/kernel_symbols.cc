@@ -2,6 +2,7 @@
 #include "devices/host/kernel_symbols.h"
 
 #include <cmath>
+#include <cstdarg>
 #include <cstdio>
 #include <cstring>
 
@@ -14,6 +15,17 @@ using F1 = float (*)(float);
 using F2 = float (*)(float, float);
 using D1 = double (*)(double);
 using D2 = double (*)(double, double);
+
+// What kernels print goes to stderr: stdout may carry a protocol.
+int PrintFormatted(const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  const int written = std::vfprintf(stderr, format, arguments);
+  va_end(arguments);
+  return written;
+}
+int PrintCharacter(int character) { return std::fputc(character, stderr); }
+int PrintLine(const char* text) { return std::fprintf(stderr, "%s\n", text); }
 
 #define KVR_SYMBOL(name) \
   { #name, reinterpret_cast < void*>(&::name) }
@@ -40,9 +52,9 @@ const KernelSymbol kSymbols[] = {
     {"memset", reinterpret_cast<void*>(&std::memset)},
     {"memcmp", reinterpret_cast<void*>(&std::memcmp)},
     {"bcmp", reinterpret_cast<void*>(&std::memcmp)},
-    KVR_SYMBOL(printf),
-    KVR_SYMBOL(putchar),
-    KVR_SYMBOL(puts),
+    {"printf", reinterpret_cast<void*>(&PrintFormatted)},
+    {"putchar", reinterpret_cast<void*>(&PrintCharacter)},
+    {"puts", reinterpret_cast<void*>(&PrintLine)},
     KVR_MATH1(sqrt),
     KVR_MATH1(cbrt),
     KVR_MATH1(exp),

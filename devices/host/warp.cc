@@ -244,10 +244,10 @@ using kvr::host::Lane;
 
 extern "C" {
 
-const kvr_host_lane* kvr_host_self(void) { return kvr::host::thread_state->current; }
+const kvr_host_lane* kvr_host_self(void) noexcept { return kvr::host::thread_state->current; }
 
 void kvr_host_collective(const kvr_host_lane* lane, unsigned mask, kvr_host_fn fn, void* args,
-                         const char* name) {
+                         const char* name) noexcept {
   using kvr::host::Group;
   Lane* self = AsLane(lane);
   kvr::host::Warp& warp = *self->warp_state;
@@ -280,21 +280,21 @@ void kvr_host_collective(const kvr_host_lane* lane, unsigned mask, kvr_host_fn f
   kvr::host::Suspend(self);
 }
 
-void kvr_host_barrier(const kvr_host_lane* self, unsigned id, unsigned count) {
+void kvr_host_barrier(const kvr_host_lane* self, unsigned id, unsigned count) noexcept {
   const char* name = id == 0 ? kvr::host::kSyncthreads : kvr::host::kNamedBarrier;
   Arrive(AsLane(self), id, count, name, false, true);
 }
 
-void kvr_host_barrier_arrive(const kvr_host_lane* self, unsigned id, unsigned count) {
+void kvr_host_barrier_arrive(const kvr_host_lane* self, unsigned id, unsigned count) noexcept {
   const char* name = id == 0 ? kvr::host::kSyncthreads : kvr::host::kNamedBarrier;
   Arrive(AsLane(self), id, count, name, false, false);
 }
 
-unsigned kvr_host_barrier_count(const kvr_host_lane* self, int predicate) {
+unsigned kvr_host_barrier_count(const kvr_host_lane* self, int predicate) noexcept {
   return Arrive(AsLane(self), 0, 0, kvr::host::kSyncthreadsCount, predicate != 0, true);
 }
 
-unsigned kvr_host_active_mask(const kvr_host_lane* lane, const void* site) {
+unsigned kvr_host_active_mask(const kvr_host_lane* lane, const void* site) noexcept {
   Lane* self = AsLane(lane);
   self->site = site;
   self->waits = kvr::host::Waits::kActiveMask;
@@ -303,7 +303,7 @@ unsigned kvr_host_active_mask(const kvr_host_lane* lane, const void* site) {
   return self->result;
 }
 
-void kvr_host_yield(const kvr_host_lane* lane) {
+void kvr_host_yield(const kvr_host_lane* lane) noexcept {
   Lane* self = AsLane(lane);
   auto& warp = *self->warp_state;
   // Lanes above in the warp, then the other warps, then from the first lane again.
@@ -320,7 +320,7 @@ void kvr_host_yield(const kvr_host_lane* lane) {
   kvr::host::SwitchTo(self, next);
 }
 
-void kvr_host_fail(const kvr_host_lane* self, const char* message) {
+void kvr_host_fail(const kvr_host_lane* self, const char* message) noexcept {
   kvr::host::FailAt(AsLane(self), message, "see the kernel's source");
 }
 

@@ -24,23 +24,20 @@ struct kvr_host_lane {
 typedef void (*kvr_host_fn)(void* const* lanes);
 
 // The calling lane; the same for the fiber's whole life, so the compiler may keep it.
-const kvr_host_lane* kvr_host_self(void) __attribute__((const, nothrow));
+const kvr_host_lane* kvr_host_self(void) noexcept __attribute__((const));
 
 void kvr_host_collective(const kvr_host_lane* self, unsigned mask, kvr_host_fn fn, void* args,
-                         const char* name) __attribute__((nothrow));
+                         const char* name) noexcept;
 // Barrier `id` (0..15) of `count` threads; count 0: the whole block. Barrier 0 is __syncthreads.
-void kvr_host_barrier(const kvr_host_lane* self, unsigned id, unsigned count)
-    __attribute__((nothrow));
+void kvr_host_barrier(const kvr_host_lane* self, unsigned id, unsigned count) noexcept;
 // Counts towards barrier `id` without waiting (bar.arrive).
-void kvr_host_barrier_arrive(const kvr_host_lane* self, unsigned id, unsigned count)
-    __attribute__((nothrow));
+void kvr_host_barrier_arrive(const kvr_host_lane* self, unsigned id, unsigned count) noexcept;
 // __syncthreads that returns how many threads came with a non-zero predicate.
-unsigned kvr_host_barrier_count(const kvr_host_lane* self, int predicate) __attribute__((nothrow));
+unsigned kvr_host_barrier_count(const kvr_host_lane* self, int predicate) noexcept;
 // The lanes that wait for the mask at `site` once no other lane of the warp can run.
-unsigned kvr_host_active_mask(const kvr_host_lane* self, const void* site) __attribute__((nothrow));
+unsigned kvr_host_active_mask(const kvr_host_lane* self, const void* site) noexcept;
 // Lets the block's other lanes run; for loops that poll memory.
-void kvr_host_yield(const kvr_host_lane* self) __attribute__((nothrow));
+void kvr_host_yield(const kvr_host_lane* self) noexcept;
 // Ends the launch with this error.
-void kvr_host_fail(const kvr_host_lane* self, const char* message)
-    __attribute__((nothrow, noreturn));
+[[noreturn]] void kvr_host_fail(const kvr_host_lane* self, const char* message) noexcept;
 }
