@@ -48,7 +48,9 @@ OutputError CompareTensor(const TensorSpec& spec, const TensorView& out,
       ok = difference <= bound;  // a NaN expectation or bound fails too
       excess = difference - bound;
       error.max_abs = std::max(error.max_abs, difference);
-      error.max_rel = std::max(error.max_rel, difference / (std::abs(expected) + 1e-8));
+      if (std::abs(expected) > bound) {
+        error.max_rel = std::max(error.max_rel, difference / std::abs(expected));
+      }
     }
     if (!std::isinf(expected)) {
       xy += got * expected;

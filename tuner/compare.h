@@ -56,7 +56,8 @@ struct OutputError {
   int64_t unwritten = 0;   // of those, still the poison
   int64_t nans = 0;
   double max_abs = 0;            // over elements whose expectation is finite
-  double max_rel = 0;            // |out - expected| / (|expected| + 1e-8)
+  double max_rel = 0;            // |out - expected| / |expected| where |expected| > bound: an
+                                 // expectation within its own tolerance of 0 has no relative error
   double cosine_difference = 0;  // 1 - 2*sum(xy)/sum(x^2+y^2)
   int64_t worst = -1;            // the element furthest beyond its bound
   double worst_got = 0, worst_expected = 0, worst_bound = 0;

@@ -53,6 +53,16 @@ TEST_F(CompareTest, WithinTheBoundPasses) {
   EXPECT_EQ(result.reason, "");
 }
 
+TEST_F(CompareTest, AnExpectationWithinItsToleranceOfZeroHasNoRelativeError) {
+  reference_[0].expected[2] = 1e-9;
+  reference_[0].bound[2] = 0.01;
+  o_[2] = 0.005f;
+  const Comparison result = Run();
+  EXPECT_EQ(result.status, TrialStatus::kPassed) << result.reason;
+  EXPECT_NEAR(result.max_abs, 0.005, 1e-6);
+  EXPECT_EQ(result.max_rel, 0);
+}
+
 TEST_F(CompareTest, OutsideTheBoundNamesTensorElementAndValues) {
   o_[3] = 4.5f;
   const Comparison result = Run();

@@ -43,7 +43,7 @@ class HostTuneTest : public ::testing::Test {
     settings_ = new TuneSettings;
     settings_->device = "host";
     settings_->plugin_roots = options.plugin_roots;
-    settings_->timeout_s = 2;
+    settings_->timeout_s = 5;
   }
   static void TearDownTestSuite() {
     delete platform_;
@@ -81,7 +81,7 @@ const std::map<int64_t, std::pair<TrialStatus, std::string>> kFaults = {
     {2, {TrialStatus::kRuntimeError, "past the end of output output"}},
     {3, {TrialStatus::kRuntimeError, "trap"}},
     {4, {TrialStatus::kRuntimeError, "SIGSEGV"}},
-    {5, {TrialStatus::kTimeout, "2 s"}},
+    {5, {TrialStatus::kTimeout, "5 s"}},
     {6, {TrialStatus::kRuntimeError, "SIGILL"}},
     {7, {TrialStatus::kRuntimeError, "wrote into its input q_nope"}},
     {8, {TrialStatus::kIncorrectNumerical, "never written"}},
