@@ -23,6 +23,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -79,7 +80,9 @@ class Runtime {
     return dispatcher().Bind(op, tensors);
   }
 
-  absl::StatusOr<LoadReport> Publish(GenerationPtr next) { return dispatcher().Publish(next); }
+  absl::StatusOr<LoadReport> Publish(GenerationPtr next) {
+    return dispatcher().Publish(std::move(next));
+  }
   GenerationPtr generation() const { return dispatcher().generation(); }
   void Freeze() { dispatcher().Freeze(); }
   void Thaw() { dispatcher().Thaw(); }

@@ -128,7 +128,7 @@ absl::Status Dispatcher::Impl::Resolve(int op, const AxisVector& axes, Stream st
     if (const auto shape = (*table)->shapes.find(axes); shape != (*table)->shapes.end()) {
       *resolved = {&(*shape)->prepared, (*shape)->plan(), (*shape)->missed};
     } else if (const auto loaded = (*table)->keys.find(key); loaded != (*table)->keys.end()) {
-      const absl::Status status = loaded->second.prepared->Plan(axes, scratch);
+      absl::Status status = loaded->second.prepared->Plan(axes, scratch);
       if (status.ok()) {
         *resolved = {&loaded->second.prepared, *scratch, loaded->second.missed};
       } else if (!absl::IsFailedPrecondition(status)) {
