@@ -23,7 +23,7 @@ namespace {
 using State = Component::State;
 
 Component Ready(std::string name, std::string found) {
-  return {std::move(name), State::kReady, std::move(found), ""};
+  return {std::move(name), State::kReady, std::move(found), "", ""};
 }
 
 // "what; fix", or what alone.
@@ -36,7 +36,7 @@ std::string Explain(const absl::Status& status) {
 Component NotReady(std::string name, const absl::Status& status) {
   const bool missing =
       absl::IsNotFound(status) || absl::IsUnavailable(status) || absl::IsUnimplemented(status);
-  return {std::move(name), missing ? State::kMissing : State::kBroken, "", Explain(status)};
+  return {std::move(name), missing ? State::kMissing : State::kBroken, "", Explain(status), ""};
 }
 
 Component VariantsComponent(const Catalog& catalog, const std::vector<std::string>& roots) {
@@ -83,9 +83,11 @@ void Platform::Impl::OpenCompilers() {
       compiler_components.push_back(NotReady(std::move(name), compiler.status()));
       return;
     }
-    compiler_components.push_back(
-        Ready(std::move(name),
-              StrCat((*compiler)->identity(), ", for ", StrJoin((*compiler)->targets(), ", "))));
+    const std::string& identity = (*compiler)->identity();  // name, version, then build ids
+    Component component =
+        Ready(std::move(name), identity.substr(0, identity.find(' ', identity.find(' ') + 1)));
+    component.detail = identity;
+    compiler_components.push_back(std::move(component));
     compilers.push_back(*std::move(compiler));
   };
   if (options.compilers) {
@@ -98,15 +100,16 @@ void Platform::Impl::OpenCompilers() {
 void Platform::Impl::Describe() {
   components.push_back(VariantsComponent(catalog, roots));
   for (const Rejection& rejection : catalog.rejections()) {
-    components.push_back({"bundle", State::kBroken, rejection.path, Explain(rejection.status)});
+    components.push_back({"bundle", State::kBroken, rejection.path, Explain(rejection.status), ""});
   }
   components.push_back(sdk.ok() ? Ready("device headers", *sdk)
                                 : NotReady("device headers", sdk.status()));
   components.insert(components.end(), compiler_components.begin(), compiler_components.end());
 
   const absl::StatusOr<int> gpus = CudaDeviceCount();
-  components.push_back(gpus.ok() ? Ready("cuda", StrCat(*gpus, *gpus == 1 ? " GPU" : " GPUs"))
-                                 : Component{"cuda", State::kMissing, "", Explain(gpus.status())});
+  components.push_back(gpus.ok()
+                           ? Ready("cuda", StrCat(*gpus, *gpus == 1 ? " GPU" : " GPUs"))
+                           : Component{"cuda", State::kMissing, "", Explain(gpus.status()), ""});
   const absl::StatusOr<std::string> host = HostLibraryPath();
   components.push_back(host.ok() ? Ready("host module", *host)
                                  : NotReady("host module", host.status()));
@@ -117,7 +120,8 @@ void Platform::Impl::Describe() {
     components.push_back({"cache", State::kMissing, "memory only",
                           cache->root().empty()
                               ? "no directory can be named; set KVR_CACHE_DIR"
-                              : StrCat(cache->root(), " cannot be written; set KVR_CACHE_DIR")});
+                              : StrCat(cache->root(), " cannot be written; set KVR_CACHE_DIR"),
+                          ""});
   }
   const absl::StatusOr<std::vector<std::string>> profiles = ListProfiles();
   components.push_back(profiles.ok() ? Ready("profiles", StrJoin(*profiles, ", "))

@@ -38,6 +38,7 @@ struct Component {
   State state = State::kReady;
   std::string found;        // what and where: "NVRTC 13.0 (/usr/local/cuda/lib64/libnvrtc.so.13)"
   std::string explanation;  // when not ready: what is wrong and what would make it right
+  std::string detail;       // a compiler's whole identity, for reports
 };
 
 class Platform {

@@ -5,7 +5,7 @@
 # through the registry, and compute-sanitizer over the lot. Needs no build tree: PREFIX is what
 # `cmake --install` wrote, on this machine or another.
 #
-#   bench/gpu.sh PREFIX OUT [PART]...     parts: env verify tune run memcheck racecheck (default: all)
+#   bench/gpu.sh PREFIX OUT [PART]...     parts: env verify tune run control memcheck racecheck (default: all)
 #
 # Writes one JSON file a part under OUT, and the exit code of each command to OUT/status.txt.
 set -uo pipefail
@@ -14,7 +14,7 @@ kvr="$1/bin/kvr"
 out="$2"
 shift 2
 parts=("$@")
-if [[ ${#parts[@]} -eq 0 ]]; then parts=(env verify tune run memcheck racecheck); fi
+if [[ ${#parts[@]} -eq 0 ]]; then parts=(env verify tune run control memcheck racecheck); fi
 op=mla_sparse_decode
 mkdir -p "$out"
 
@@ -35,6 +35,21 @@ grid() {  # every combination of heads x topk x batch, as --axes options
   done; done; done
 }
 
+# Memory fences around every allocation: without them a write into the neighbour's goes unseen.
+padding=512
+
+# sanitize TOOL AXES...: every variant launched in this process, where the tool sees it.
+sanitize() {
+  local tool="$1" variant options=()
+  shift
+  if [[ "$tool" == memcheck ]]; then options=(--padding "$padding"); fi
+  for variant in $("$kvr" list $op --json | sed -n 's/.*"name": "\(.*\)",$/\1/p' | grep -v "^$op$"); do
+    step "$tool-$variant" compute-sanitizer --tool "$tool" "${options[@]}" --error-exitcode 9 --log-file "$out/$tool-$variant.txt" \
+      "$kvr" run $op --device cuda --variant "$variant" --json "$@"
+    tail -n 1 "$out/$tool-$variant.txt"
+  done
+}
+
 for part in "${parts[@]}"; do
   # shellcheck disable=SC2046  # grid prints options
   case "$part" in
@@ -50,12 +65,11 @@ for part in "${parts[@]}"; do
       done; done ;;
     run)
       step run "$kvr" run $op --device cuda --selections "$out/selections-h16.json" --json $(grid 16 "512 2048" "1 16 64 128") ;;
-    memcheck)
-      step memcheck compute-sanitizer --tool memcheck --error-exitcode 9 --target-processes all \
-        "$kvr" verify $op --device cuda --timeout 300 --json $(grid "16 64 128" "1 37 512" "1 7") ;;
-    racecheck)
-      step racecheck compute-sanitizer --tool racecheck --error-exitcode 9 --target-processes all \
-        "$kvr" verify $op --device cuda --timeout 300 --json $(grid 16 512 7) ;;
+    control)  # a planted write past the output: 9 is right, anything else says that memcheck sees nothing
+      step control compute-sanitizer --tool memcheck --padding "$padding" --error-exitcode 9 --log-file "$out/control.txt" \
+        "$kvr" run $op --plugins "$(dirname "$0")/../tests/tuner/faulty" --variant faulty --set MODE=2 --device cuda --json ;;
+    memcheck) sanitize memcheck $(grid "16 64 128" "1 37 512" "1 7") ;;
+    racecheck) sanitize racecheck $(grid 16 512 7) ;;
     *) echo "no such part: $part" >&2; exit 2 ;;
   esac
 done

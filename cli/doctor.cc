@@ -32,6 +32,7 @@ absl::StatusOr<int> RunDoctor(const GlobalOptions& global) {
     components.push_back({{"name", component.name},
                           {"state", StateName(component.state)},
                           {"found", component.found},
+                          {"detail", component.detail},
                           {"explanation", component.explanation}});
     found.Row({component.name, std::string(StateName(component.state)), component.found});
   }

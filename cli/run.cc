@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/selections.h"
 #include "cli/table.h"
+#include "cli/work.h"
 #include "core/status.h"
 #include "tuner/compare.h"
 
@@ -144,8 +145,8 @@ absl::StatusOr<int> RunRun(const GlobalOptions& global, const RunOptions& option
                        {"max_rel", outcome.comparison.max_rel},
                        {"median_us", outcome.median_us},
                        {"launches", kLaunches}});
-    table.Row({AxesText(outcome.item.axes), outcome.item.variant, outcome.item.why, status,
-               absl::StrFormat("%.2e", outcome.comparison.max_abs),
+    table.Row({ShortShape(runtime->catalog(), options.op, outcome.item.axes), outcome.item.variant,
+               outcome.item.why, status, absl::StrFormat("%.2e", outcome.comparison.max_abs),
                Microseconds(outcome.median_us)});
   }
   const DeviceInfo& device = runtime->device().info();

@@ -50,8 +50,9 @@ absl::StatusOr<int> RunVerify(const GlobalOptions& global, const VerifyOptions& 
                        {"max_rel", result.max_rel}});
     table.Row({result.variant,
                ShortConfig(platform->catalog(), options.op, result.variant, result.config),
-               AxesText(result.axes), std::string(TrialStatusName(result.status)),
-               absl::StrFormat("%.2e", result.max_abs), absl::StrFormat("%.2e", result.max_rel)});
+               ShortShape(platform->catalog(), options.op, result.axes),
+               std::string(TrialStatusName(result.status)), absl::StrFormat("%.2e", result.max_abs),
+               absl::StrFormat("%.2e", result.max_rel)});
   }
   if (global.json) {
     PrintJson({{"device", report.device.name},
@@ -65,8 +66,9 @@ absl::StatusOr<int> RunVerify(const GlobalOptions& global, const VerifyOptions& 
     PrintSkipped(report.skipped);
     for (const VerifyResult& result : report.results)
       if (result.status != TrialStatus::kPassed)
-        Print(absl::StrCat("\n", result.variant, " at ", AxesText(result.axes), ": ", result.reason,
-                           "\n"));
+        Print(absl::StrCat("\n", result.variant, " at ",
+                           ShortShape(platform->catalog(), options.op, result.axes), ": ",
+                           result.reason, "\n"));
     Print(absl::StrFormat("%d of %d passed on %s (seed %d)\n", report.results.size() - failed,
                           report.results.size(), report.device.name, report.seed));
   }

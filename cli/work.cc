@@ -37,6 +37,17 @@ void PrintSkipped(const std::vector<Skipped>& skipped) {
   for (const Skipped& skip : skipped) Print("skipped: " + skip.variant + ": " + skip.reason + "\n");
 }
 
+std::string ShortShape(const Catalog& catalog, const std::string& op, const Axes& axes) {
+  const absl::StatusOr<const Catalog::Op*> found = catalog.FindOp(op);
+  if (!found.ok()) return AxesText(axes);
+  Axes shown;
+  for (const AxisSpec& axis : (*found)->spec().axes) {
+    const auto it = axes.find(axis.name);
+    if (!axis.is_const && it != axes.end()) shown.insert(*it);
+  }
+  return AxesText(shown);
+}
+
 std::string ShortConfig(const Catalog& catalog, const std::string& op, const std::string& variant,
                         const Config& config) {
   const absl::StatusOr<VariantPtr> found = catalog.Find(op, variant);

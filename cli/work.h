@@ -19,6 +19,9 @@ TuneSettings Settings(const GlobalOptions& global, const OpOptions& options, Pro
 Json SkippedJson(const std::vector<Skipped>& skipped);
 void PrintSkipped(const std::vector<Skipped>& skipped);
 
+// The axes that can differ, for tables: "num_tokens=7,topk=37,..." without the op's constants.
+std::string ShortShape(const Catalog& catalog, const std::string& op, const Axes& axes);
+
 // "config" for tables: what differs from the variant's default, or "default".
 std::string ShortConfig(const Catalog& catalog, const std::string& op, const std::string& variant,
                         const Config& config);

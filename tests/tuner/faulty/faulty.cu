@@ -12,6 +12,15 @@ inline __device__ float Dot(const __nv_bfloat16* a, const __nv_bfloat16* b, int 
   return sum;
 }
 
+// Ends the process on the host, the context on a GPU.
+inline __device__ void End() {
+#if defined(KVR_HOST)
+  __builtin_trap();
+#else
+  __trap();
+#endif
+}
+
 template <int MODE>
 __global__ void faulty_decode(const __nv_bfloat16* q_nope, const __nv_bfloat16* q_pe,
                               const __nv_bfloat16* ckv_cache, const __nv_bfloat16* kpe_cache,
@@ -27,10 +36,11 @@ __global__ void faulty_decode(const __nv_bfloat16* q_nope, const __nv_bfloat16* 
   if (MODE == 3 && first) __trap();
   if (MODE == 4 && first) *reinterpret_cast<volatile int*>(static_cast<uintptr_t>(spin)) = 1;
   if (MODE == 5 && first) {
-    while (spin != 0) {
+    // Memory that another thread might change: no compiler may take the loop away.
+    while (*reinterpret_cast<const volatile int*>(sparse_indices) != 0x7fffffff) {
     }
   }
-  if (MODE == 6 && first) __builtin_trap();
+  if (MODE == 6 && first) End();
   if (MODE == 7 && first) const_cast<__nv_bfloat16*>(q_nope)[0] = __float2bfloat16(7.0f);
   if (MODE == 8 && row == rows - 1) return;
 

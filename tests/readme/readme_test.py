@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The README tells the truth: its kvr commands succeed, its C++ is the example that is compiled.
+
+  readme_test.py SOURCE_DIR BIN_DIR
+"""
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+
+source, binaries = sys.argv[1:3]
+readme = open(os.path.join(source, "README.md"), encoding="utf-8").read()
+blocks = re.findall(r"^```(\w*)\n(.*?)^```", readme, re.M | re.S)
+failures = []
+
+example = open(os.path.join(source, "examples/embed/embed.cc"), encoding="utf-8").read()
+snippets = [text for language, text in blocks if language == "cpp"]
+if not snippets:
+    failures.append("the README has no C++ block")
+for text in snippets:
+    if text not in example:
+        failures.append("the README's C++ block is not in examples/embed/embed.cc, line by line")
+
+commands = [
+    line.split("#")[0].strip()
+    for language, text in blocks
+    if language == "sh"
+    for line in text.splitlines()
+    if line.startswith("build/release/bin/kvr")
+]
+if len(commands) < 5:
+    failures.append(f"only {len(commands)} kvr commands found in the README")
+
+with tempfile.TemporaryDirectory() as scratch:
+    environment = dict(os.environ, KVR_CACHE_DIR=os.path.join(scratch, "cache"))
+    for command in commands:
+        words = [word.replace("/tmp/", scratch + "/") for word in shlex.split(command)]
+        words[0] = os.path.join(binaries, "kvr")
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+        # doctor's 1 says that this machine lacks something, which is no fault of the README.
+        allowed = {0, 1} if words[1] == "doctor" else {0}
+        print(f"exit {done.returncode}: {command}")
+        if done.returncode not in allowed:
+            failures.append(f"{command}\n{done.stdout}{done.stderr}")
+
+for script in re.findall(r"^(scripts/\S+)", readme, re.M):
+    if not os.access(os.path.join(source, script), os.X_OK):
+        failures.append(f"{script} is not an executable file")
+for link in re.findall(r"\]\(([^)#:]+)\)", readme):
+    if not os.path.exists(os.path.join(source, link)):
+        failures.append(f"a link leads nowhere: {link}")
+
+for failure in failures:
+    print("FAILED:", failure)
+sys.exit(1 if failures else 0)
