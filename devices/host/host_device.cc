@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "devices/host/host_device.h"
 
-#include <llvm/ADT/StringRef.h>
-#include <llvm/TargetParser/Host.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -21,6 +19,7 @@
 #include "core/fingerprint.h"
 #include "core/status.h"
 #include "devices/host/block_pool.h"
+#include "devices/host/cpu.h"
 #include "devices/host/loaded_module.h"
 #include "devices/host/stream.h"
 
@@ -38,12 +37,11 @@ int UsableCores() {
 
 DeviceInfo DescribeHost() {
   DeviceInfo info;
-  const std::string cpu = llvm::sys::getHostCPUName().str();
   info.kind = info.model = info.target = "host";
   info.name = "KVR host";
   info.sms = UsableCores();
-  info.uuid = absl::StrCat("HOST-", FingerprintOf(absl::StrCat(cpu, "/", info.sms)).Short());
-  info.driver = cpu;
+  info.uuid = absl::StrCat("HOST-", FingerprintOf(absl::StrCat(CpuId(), "/", info.sms)).Short());
+  info.driver = CpuId();
   // A block occupies a core alone. The shared memory of a Hopper block, so that its configs fit.
   info.max_threads_per_block = 1024;
   info.max_threads_per_sm = 1024;

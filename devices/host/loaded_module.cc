@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "devices/host/cpu.h"
 
 namespace kvr::host {
 
@@ -23,7 +24,7 @@ absl::StatusOr<std::unique_ptr<LoadedModule>> LoadedModule::Create(ObjectLoader*
     return Error(absl::StatusCode::kInvalidArgument, "the binary lists no kernels",
                  "load what the compiler for host made");
   }
-  std::vector<std::string> symbols;
+  std::vector<std::string> symbols = {kCpuSymbol};
   for (const BinaryKernel& kernel : binary.kernels) {
     symbols.push_back(kernel.symbol);
     symbols.push_back(absl::StrCat(kernel.symbol, kParamsSuffix));
@@ -31,11 +32,16 @@ absl::StatusOr<std::unique_ptr<LoadedModule>> LoadedModule::Create(ObjectLoader*
   std::unique_ptr<LoadedModule> module(new LoadedModule(info));
   std::vector<void*> addresses;
   KVR_ASSIGN_OR_RETURN(module->object_, loader->Load(binary.bytes, symbols, &addresses));
+  if (const char* cpu = static_cast<const char*>(addresses[0]); cpu != CpuId()) {
+    return Error(absl::StatusCode::kFailedPrecondition,
+                 absl::StrCat("the binary is for the CPU ", cpu, ", this one is ", CpuId()),
+                 "compile it on this machine");
+  }
   for (size_t i = 0; i < binary.kernels.size(); ++i) {
     auto function = std::make_unique<HostFunction>();
     function->kernel = binary.kernels[i];
-    function->entry = reinterpret_cast<EntryFunction>(addresses[2 * i]);
-    const auto* params = static_cast<const ParamTable*>(addresses[2 * i + 1]);
+    function->entry = reinterpret_cast<EntryFunction>(addresses[2 * i + 1]);
+    const auto* params = static_cast<const ParamTable*>(addresses[2 * i + 2]);
     function->param_bytes.assign(params->bytes, params->bytes + params->count);
     module->functions_.push_back(std::move(function));
   }

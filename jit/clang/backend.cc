@@ -7,8 +7,10 @@
 #include <llvm/Analysis/LoopAnalysisManager.h>
 #include <llvm/Analysis/TargetLibraryInfo.h>
 #include <llvm/Demangle/Demangle.h>
+#include <llvm/IR/Constants.h>
 #include <llvm/IR/DiagnosticInfo.h>
 #include <llvm/IR/DiagnosticPrinter.h>
+#include <llvm/IR/GlobalVariable.h>
 #include <llvm/IR/LLVMContext.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Module.h>
@@ -26,6 +28,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/fingerprint.h"
 #include "core/status.h"
 
 namespace kvr::clang_jit {
@@ -39,6 +42,7 @@ HostCpu DetectCpu() {
     cpu.features.push_back((feature.second ? "+" : "-") + feature.first().str());
   }
   std::sort(cpu.features.begin(), cpu.features.end());
+  cpu.id = absl::StrCat(cpu.name, "/", FingerprintOf(absl::StrJoin(cpu.features, ",")).Short());
   for (const char* needed : {"avx2", "fma", "f16c"}) {
     if (!features.lookup(needed))
       absl::StrAppend(&cpu.missing, cpu.missing.empty() ? "" : ", ", needed);
@@ -47,7 +51,7 @@ HostCpu DetectCpu() {
 }
 
 struct Messages {
-  std::string errors;
+  std::vector<AssemblyError>* assembly;
   std::string large_frame;
 };
 
@@ -60,10 +64,19 @@ void HandleDiagnostic(const llvm::DiagnosticInfo* info, void* context) {
     return;
   }
   if (info->getSeverity() != llvm::DS_Error) return;
-  llvm::raw_string_ostream stream(messages->errors);
-  llvm::DiagnosticPrinterRawOStream printer(stream);
-  info->print(printer);
-  stream << "\n";
+  AssemblyError error;
+  if (const auto* source = llvm::dyn_cast<llvm::DiagnosticInfoSrcMgr>(info)) {
+    error.cookie = source->getLocCookie();
+    error.message = source->getSMDiag().getMessage().str();
+  } else {
+    if (const auto* assembly = llvm::dyn_cast<llvm::DiagnosticInfoInlineAsm>(info)) {
+      error.cookie = assembly->getLocCookie();
+    }
+    llvm::raw_string_ostream stream(error.message);
+    llvm::DiagnosticPrinterRawOStream printer(stream);
+    info->print(printer);
+  }
+  messages->assembly->push_back(std::move(error));
 }
 
 absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> MakeTargetMachine() {
@@ -116,17 +129,20 @@ const HostCpu& TargetCpu() {
   return cpu;
 }
 
-absl::StatusOr<std::string> EmitObject(llvm::Module* module) {
+absl::StatusOr<std::string> EmitObject(llvm::Module* module, std::vector<AssemblyError>* assembly) {
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<llvm::TargetMachine> machine, MakeTargetMachine());
   module->setTargetTriple(kTargetTriple);
   module->setDataLayout(machine->createDataLayout());
-  Messages messages;
+  Messages messages{assembly, {}};
   module->getContext().setDiagnosticHandlerCallBack(&HandleDiagnostic, &messages);
   for (llvm::Function& function : *module) {
     if (!function.isDeclaration()) {
       function.addFnAttr("warn-stack-size", absl::StrCat(kMaxFrameBytes));
     }
   }
+  llvm::Constant* cpu = llvm::ConstantDataArray::getString(module->getContext(), TargetCpu().id);
+  new llvm::GlobalVariable(*module, cpu->getType(), /*isConstant=*/true,
+                           llvm::GlobalValue::ExternalLinkage, cpu, kCpuSymbol);
   Optimise(module, machine.get());
 
   llvm::SmallVector<char, 0> object;
@@ -138,10 +154,9 @@ absl::StatusOr<std::string> EmitObject(llvm::Module* module) {
   }
   emit.run(*module);
   module->getContext().setDiagnosticHandlerCallBack(nullptr, nullptr);
-  if (!messages.errors.empty()) {
-    return Error(absl::StatusCode::kInvalidArgument, messages.errors,
-                 "PTX does not exist on host: use the primitives of kvr/device.cuh, or leave out "
-                 "'host' from the variant's targets");
+  if (!assembly->empty()) {
+    return Error(absl::StatusCode::kInvalidArgument, assembly->front().message,
+                 "use the primitives of kvr/device.cuh");
   }
   if (!messages.large_frame.empty()) {
     return Error(absl::StatusCode::kInvalidArgument, messages.large_frame,

@@ -4,6 +4,7 @@
 // Threading: one call at a time per module; TargetCpu may be called from any thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct HostCpu {
   std::string name;                   // "znver4"
   std::vector<std::string> features;  // "+avx2", "-sse4a", ...; sorted
   std::string missing;                // what kernels need and this CPU lacks; empty: nothing
+  std::string id;                     // names all of it: "znver4/1b93e5b8adaa"
 };
 const HostCpu& TargetCpu();
 
@@ -27,8 +29,17 @@ inline constexpr char kTargetTriple[] = "x86_64-unknown-linux-gnu";
 // A stack frame above this is refused: fibers have 128 KiB (devices/host/fiber_stack.h).
 inline constexpr int64_t kMaxFrameBytes = 64 << 10;
 
+// The object says which CPU it is for: a C string under this symbol, HostCpu::id. The host device
+// refuses objects of another (devices/host/loaded_module.cc).
+inline constexpr char kCpuSymbol[] = "kvr_host_cpu";
+
+struct AssemblyError {
+  uint64_t cookie = 0;  // of the inline assembly's !srcloc
+  std::string message;
+};
+
 // Optimises (-O2 with both vectorisers) and emits. A multiply and an add are fused only where the
-// front end allowed it. Errors: an unusable inline assembly or too large a frame.
-absl::StatusOr<std::string> EmitObject(llvm::Module* module);
+// front end allowed it. Errors: too large a frame, or `*assembly` is not empty.
+absl::StatusOr<std::string> EmitObject(llvm::Module* module, std::vector<AssemblyError>* assembly);
 
 }  // namespace kvr::clang_jit

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -100,8 +101,7 @@ class ClangCompiler : public Compiler {
     Hasher hasher;
     for (const auto& [name, text] : runtime_) hasher.Field(name, text);
     const clang_jit::HostCpu& cpu = clang_jit::TargetCpu();
-    identity_ = absl::StrCat("clang ", clang_jit::ClangVersion(), " cpu ", cpu.name, "/",
-                             FingerprintOf(absl::StrJoin(cpu.features, ",")).Short(), " module ",
+    identity_ = absl::StrCat("clang ", clang_jit::ClangVersion(), " cpu ", cpu.id, " module ",
                              clang_jit::OwnBuildId(), " runtime ", hasher.Finish().Short());
   }
 
@@ -183,21 +183,31 @@ absl::StatusOr<CompiledUnit> ClangCompiler::CompileHere(const Unit& unit) const 
   }
 
   llvm::LLVMContext context;
-  std::vector<Diagnostic> diagnostics;
-  std::unique_ptr<llvm::Module> module = clang_jit::CompileToIr(input, &context, &diagnostics);
+  clang_jit::FrontendOutput front = clang_jit::CompileToIr(input, &context);
   std::string log;
-  for (Diagnostic& diagnostic : diagnostics) {
+  for (Diagnostic& diagnostic : front.diagnostics) {
     BringHome(unit, &diagnostic);
     absl::StrAppend(&log, RenderDiagnostic(unit, diagnostic), "\n");
   }
-  if (module == nullptr) return CompileError(unit, diagnostics, log);
+  if (front.module == nullptr) return CompileError(unit, front.diagnostics, log);
 
   KVR_ASSIGN_OR_RETURN(const std::vector<std::string> symbols,
-                       clang_jit::NameEntries(module.get(), unit.entries.size()));
+                       clang_jit::NameEntries(front.module.get(), unit.entries.size()));
   absl::StatusOr<std::vector<clang_jit::EntryResources>> resources =
-      clang_jit::PlaceSharedMemory(module.get(), symbols);
+      clang_jit::PlaceSharedMemory(front.module.get(), symbols);
   if (!resources.ok()) return WithContext(unit.name, resources.status());
-  absl::StatusOr<std::string> object = clang_jit::EmitObject(module.get());
+  std::vector<clang_jit::AssemblyError> assembly;
+  absl::StatusOr<std::string> object = clang_jit::EmitObject(front.module.get(), &assembly);
+  if (!assembly.empty()) {
+    std::vector<Diagnostic> diagnostics;
+    for (const clang_jit::AssemblyError& error : assembly) {
+      Diagnostic diagnostic = front.assembly[error.cookie];
+      diagnostic.message = absl::StrCat("PTX cannot run on host: ", error.message);
+      BringHome(unit, &diagnostic);
+      diagnostics.push_back(std::move(diagnostic));
+    }
+    return CompileError(unit, diagnostics, log);
+  }
   if (!object.ok()) return WithContext(unit.name, object.status());
 
   CompiledUnit compiled;
@@ -220,6 +230,8 @@ absl::StatusOr<CompiledUnit> ClangCompiler::Compile(const Unit& unit, std::strin
     return Error(absl::StatusCode::kUnimplemented, reason, "compile for host");
   }
   absl::StatusOr<CompiledUnit> result = absl::InternalError("not run");
+  static std::mutex one_at_a_time;  // also of several ClangCompilers
+  std::lock_guard lock(one_at_a_time);
   llvm::CrashRecoveryContext::Enable();
   llvm::CrashRecoveryContext guard;
   const bool survived = guard.RunSafelyOnThread([&] { result = CompileHere(unit); }, kStackBytes);

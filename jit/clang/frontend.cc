@@ -10,6 +10,9 @@
 #include <clang/Frontend/CompilerInstance.h>
 #include <clang/Frontend/CompilerInvocation.h>
 #include <clang/Frontend/FrontendAction.h>
+#include <llvm/IR/Constants.h>
+#include <llvm/IR/InstIterator.h>
+#include <llvm/IR/Instructions.h>
 #include <llvm/IR/LLVMContext.h>
 #include <llvm/IR/Module.h>
 #include <llvm/Support/MemoryBuffer.h>
@@ -18,6 +21,38 @@
 
 namespace kvr::clang_jit {
 namespace {
+
+void SetPlace(const clang::SourceManager& sources, clang::SourceLocation location,
+              Diagnostic* diagnostic) {
+  if (location.isInvalid()) return;
+  const clang::PresumedLoc at = sources.getPresumedLoc(sources.getExpansionLoc(location));
+  if (at.isInvalid()) return;
+  diagnostic->file = at.getFilename();
+  diagnostic->line = static_cast<int>(at.getLine());
+  diagnostic->column = static_cast<int>(at.getColumn());
+}
+
+// What Clang's code generator calls a location cookie is the location's raw encoding.
+std::map<uint64_t, Diagnostic> FindAssembly(const llvm::Module& module,
+                                            const clang::SourceManager& sources) {
+  std::map<uint64_t, Diagnostic> places;
+  for (const llvm::Function& function : module) {
+    for (const llvm::Instruction& instruction : llvm::instructions(function)) {
+      const auto* call = llvm::dyn_cast<llvm::CallBase>(&instruction);
+      if (call == nullptr || !call->isInlineAsm()) continue;
+      const llvm::MDNode* locations = call->getMetadata("srcloc");
+      if (locations == nullptr || locations->getNumOperands() == 0) continue;
+      const auto* cookie = llvm::mdconst::dyn_extract<llvm::ConstantInt>(locations->getOperand(0));
+      if (cookie == nullptr) continue;
+      const uint64_t raw = cookie->getZExtValue();
+      SetPlace(sources,
+               clang::SourceLocation::getFromRawEncoding(
+                   static_cast<clang::SourceLocation::UIntTy>(raw)),
+               &places[raw]);
+    }
+  }
+  return places;
+}
 
 class Collector : public clang::DiagnosticConsumer {
  public:
@@ -44,16 +79,7 @@ class Collector : public clang::DiagnosticConsumer {
     llvm::SmallString<256> message;
     info.FormatDiagnostic(message);
     diagnostic.message = message.str().str();
-    if (info.hasSourceManager() && info.getLocation().isValid()) {
-      const clang::SourceManager& sources = info.getSourceManager();
-      const clang::PresumedLoc at =
-          sources.getPresumedLoc(sources.getExpansionLoc(info.getLocation()));
-      if (at.isValid()) {
-        diagnostic.file = at.getFilename();
-        diagnostic.line = static_cast<int>(at.getLine());
-        diagnostic.column = static_cast<int>(at.getColumn());
-      }
-    }
+    if (info.hasSourceManager()) SetPlace(info.getSourceManager(), info.getLocation(), &diagnostic);
     diagnostics_->push_back(std::move(diagnostic));
   }
 
@@ -66,7 +92,7 @@ class IrAction : public clang::ASTFrontendAction {
  public:
   explicit IrAction(llvm::LLVMContext* context) : context_(context) {}
 
-  std::unique_ptr<llvm::Module> Take() { return std::move(module_); }
+  FrontendOutput Take() { return std::move(output_); }
 
  protected:
   std::unique_ptr<clang::ASTConsumer> CreateASTConsumer(clang::CompilerInstance& compiler,
@@ -77,25 +103,30 @@ class IrAction : public clang::ASTFrontendAction {
                                  compiler.getCodeGenOpts(), *context_);
     return std::unique_ptr<clang::ASTConsumer>(generator_);
   }
-  void EndSourceFileAction() override { module_.reset(generator_->ReleaseModule()); }
+  void EndSourceFileAction() override {
+    output_.module.reset(generator_->ReleaseModule());
+    if (output_.module != nullptr) {
+      output_.assembly = FindAssembly(*output_.module, getCompilerInstance().getSourceManager());
+    }
+  }
 
  private:
   llvm::LLVMContext* context_;
   clang::CodeGenerator* generator_ = nullptr;  // owned by the compiler instance
-  std::unique_ptr<llvm::Module> module_;
+  FrontendOutput output_;
 };
 
 }  // namespace
 
-std::unique_ptr<llvm::Module> CompileToIr(const FrontendInput& input, llvm::LLVMContext* context,
-                                          std::vector<Diagnostic>* diagnostics) {
+FrontendOutput CompileToIr(const FrontendInput& input, llvm::LLVMContext* context) {
+  FrontendOutput output;
   auto files = llvm::makeIntrusiveRefCnt<llvm::vfs::InMemoryFileSystem>();
   for (const SourceFile& file : input.files) {
     files->addFile(file.path, 0,
                    llvm::MemoryBuffer::getMemBufferCopy(
                        llvm::StringRef(file.content.data(), file.content.size()), file.path));
   }
-  Collector collector(diagnostics);
+  Collector collector(&output.diagnostics);
   clang::CompilerInstance compiler;
   compiler.createDiagnostics(&collector, /*ShouldOwnClient=*/false);
   compiler.setVerboseOutputStream(std::make_unique<llvm::raw_null_ostream>());
@@ -105,14 +136,16 @@ std::unique_ptr<llvm::Module> CompileToIr(const FrontendInput& input, llvm::LLVM
   arguments.push_back(input.main_path.c_str());
   if (!clang::CompilerInvocation::CreateFromArgs(compiler.getInvocation(), arguments,
                                                  compiler.getDiagnostics())) {
-    return nullptr;
+    return output;
   }
   compiler.createFileManager(files);
   IrAction action(context);
   if (!compiler.ExecuteAction(action) || compiler.getDiagnostics().hasErrorOccurred()) {
-    return nullptr;
+    return output;
   }
-  return action.Take();
+  FrontendOutput made = action.Take();
+  made.diagnostics = std::move(output.diagnostics);
+  return made;
 }
 
 std::string ClangVersion() { return CLANG_VERSION_STRING; }

@@ -4,6 +4,8 @@
 // Threading: one call at a time in a process.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -30,9 +32,14 @@ struct FrontendInput {
   std::vector<std::string> options;  // of clang -cc1
 };
 
-// Null if there were errors. Diagnostics name files by their path, or as #line says.
-std::unique_ptr<llvm::Module> CompileToIr(const FrontendInput& input, llvm::LLVMContext* context,
-                                          std::vector<Diagnostic>* diagnostics);
+struct FrontendOutput {
+  std::unique_ptr<llvm::Module> module;  // null if there were errors
+  std::vector<Diagnostic> diagnostics;   // name files by their path, or as #line says
+  // Where each inline assembly was written, by the cookie in its !srcloc: LLVM finds out what is
+  // wrong with it when the source is gone. Only the place is set.
+  std::map<uint64_t, Diagnostic> assembly;
+};
+FrontendOutput CompileToIr(const FrontendInput& input, llvm::LLVMContext* context);
 
 std::string ClangVersion();  // "19.1.7"
 

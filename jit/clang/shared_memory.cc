@@ -189,6 +189,21 @@ absl::Status VariableError(const llvm::GlobalVariable& variable, const std::stri
       absl::StrCat("shared variable ", llvm::demangle(variable.getName().str()), " ", what), fix);
 }
 
+// An `extern thread_local` variable is reached through a wrapper that would first run the definer's
+// initialiser, if there were one. There is none.
+void DropInitialisers(llvm::Module* module) {
+  std::vector<llvm::Function*> initialisers;
+  for (llvm::Function& function : *module) {
+    if (function.isDeclaration() && function.getName().starts_with("_ZTH")) {
+      initialisers.push_back(&function);
+    }
+  }
+  for (llvm::Function* function : initialisers) {
+    function->replaceAllUsesWith(llvm::ConstantPointerNull::get(function->getType()));
+    function->eraseFromParent();
+  }
+}
+
 absl::Status ReplaceUses(llvm::GlobalVariable* variable, int64_t which, int64_t offset,
                          Bases* bases) {
   llvm::convertUsersOfConstantsToInstructions({variable});
@@ -248,6 +263,7 @@ absl::StatusOr<std::vector<EntryResources>> PlaceSharedMemory(
                  "a variable at namespace scope needs code to initialise it",
                  "give __device__ and __constant__ variables constant initial values");
   }
+  DropInitialisers(module);
   std::map<llvm::Function*, int> bounds = LaunchBounds(module);
   std::vector<Reach> reaches;
   std::vector<EntryResources> resources(entries.size());
@@ -270,6 +286,9 @@ absl::StatusOr<std::vector<EntryResources>> PlaceSharedMemory(
     if (!variable.isThreadLocal()) continue;
     variables.push_back(&variable);
     if (variable.isDeclaration()) continue;
+    if (variable.getName().starts_with("_ZGV")) {  // the guard of one with a constructor
+      return VariableError(variable, "has a constructor", "shared variables cannot have one");
+    }
     llvm::Constant* initial = variable.getInitializer();
     if (!initial->isNullValue() && !llvm::isa<llvm::UndefValue>(initial)) {
       return VariableError(variable, "has an initial value", "assign it in the kernel");

@@ -14,7 +14,7 @@
 #define __constant__
 #define __managed__
 #define __grid_constant__
-#define __shared__ thread_local __attribute__((require_constant_initialization))
+#define __shared__ thread_local
 #define __forceinline__ inline __attribute__((always_inline))
 // Not as a macro of that name: attributes may be spelled __noinline__ too.
 #define __noinline__ __attribute__((noinline))

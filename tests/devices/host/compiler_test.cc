@@ -35,11 +35,15 @@ TEST(HostCompiler, ReportsAnUnknownEntryWhereTheUnitSaysItIs) {
 }
 
 TEST(HostCompiler, RefusesWhatCannotRunHere) {
-  EXPECT_THAT(CompileFailure("__global__ void k(int* p) { asm volatile(\"bar.sync 0;\"); }"),
-              HasSubstr("bar.sync"));
+  EXPECT_THAT(CompileFailure("__device__ void f() {\n  asm volatile(\"bar.sync 0;\"); }\n"
+                             "__global__ void k(int* p) { f(); }"),
+              AllOf(StartsWith("kernel.cu:2:"), HasSubstr("PTX cannot run on host")));
   EXPECT_THAT(CompileFailure("__global__ void k(int* p) { __shared__ int big[20000]; "
                              "big[*p] = 1; __syncthreads(); *p = big[3]; }"),
               AllOf(HasSubstr("80000"), HasSubstr("49152")));
+  EXPECT_THAT(CompileFailure("struct S { int x; __device__ S() : x(*(int*)8) {} };\n"
+                             "__global__ void k(int* p) { __shared__ S s; *p = s.x; }"),
+              HasSubstr("constructor"));
   EXPECT_THAT(CompileFailure("__global__ void k(int* p) { volatile int a[100000]; a[*p] = 1; }"),
               HasSubstr("stack frame"));
   EXPECT_THAT(

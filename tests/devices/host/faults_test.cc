@@ -152,6 +152,18 @@ TEST(HostFaults, BinariesThatAreNone) {
   EXPECT_FALSE(HostDeviceUnderTest().Load(*good).ok());
 }
 
+TEST(HostFaults, BinariesForAnotherCpu) {
+  absl::StatusOr<Binary> binary = CompileForHost("__global__ void k(int* p) { }", {"k"});
+  ASSERT_TRUE(binary.ok());
+  const std::string& driver = HostDeviceUnderTest().info().driver;  // the CPU's name and features
+  const size_t at = binary->bytes.find(driver);
+  ASSERT_NE(at, std::string::npos);
+  binary->bytes[at + driver.size() - 1] = 'x';
+  const absl::Status status = HostDeviceUnderTest().Load(*binary).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(driver));
+}
+
 TEST(HostFaults, FunctionsThatDoNotExist) {
   absl::StatusOr<Binary> binary = CompileForHost(
       "extern \"C\" int fopen_(int); __global__ void k(int* p) { *p = fopen_(1); }", {"k"});

@@ -31,7 +31,7 @@ class HostKernel {
   // Fails the test if `source` does not compile or load.
   HostKernel(const std::string& source, const std::string& entry, int64_t dynamic_smem = 0);
 
-  const BinaryKernel& kernel() const { return binary_.kernels[0]; }
+  const BinaryKernel& kernel() const { return binary_.kernels.at(0); }
 
   // Launches on the default stream and waits.
   template <class... Args>

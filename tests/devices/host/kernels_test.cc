@@ -117,6 +117,42 @@ TEST(HostKernels, SharesStaticMemoryOfHelpersOnlyWithKernelsThatCallThem) {
   EXPECT_EQ(binary->kernels[2].resources.smem_static, 0);
 }
 
+TEST(HostKernels, SharesVariablesOfClassTypes) {
+  HostKernel kernel(R"(
+    #include <cuda_bf16.h>
+    struct Tile {
+      __nv_bfloat16 value[32];
+      float2 scale;
+      static __device__ Tile& Shared() { __shared__ Tile tile; return tile; }
+    };
+    union Both { Tile tile; int words[4]; };
+    template <class T, int N> struct Storage { T data[N]; __device__ T& operator[](int i) { return data[i]; } };
+    extern __shared__ alignas(128) unsigned char raw[];
+    template <int N>
+    __launch_bounds__(N) __global__ void k(float* out) {
+      __shared__ Both both;
+      static __shared__ Storage<__nv_bfloat162, N> pairs;
+      __nv_bfloat16* dynamic = reinterpret_cast<__nv_bfloat16*>(raw);
+      const int t = threadIdx.x;
+      Tile::Shared().value[t] = t;
+      both.tile.value[t] = 2 * t;
+      pairs[t] = {t, -t};
+      dynamic[t] = 0.5f;
+      if (t == 0) Tile::Shared().scale = make_float2(3, 4);
+      __syncthreads();
+      const int o = N - 1 - t;
+      out[t] = float(Tile::Shared().value[o]) + float(both.tile.value[o]) + float(pairs[o].y) +
+               float(dynamic[o]) + Tile::Shared().scale.y;
+    })",
+                    "k<32>", 64);
+  EXPECT_EQ(kernel.kernel().resources.max_threads, 32);
+  EXPECT_EQ(kernel.kernel().resources.smem_static, 72 + 72 + 128);
+  std::vector<float> out(32);
+  ASSERT_EQ(kernel.Run({1}, {32}, 64, out.data()), absl::OkStatus());
+  EXPECT_EQ(out[0], 31 + 62 - 31 + 4.5f);
+  EXPECT_EQ(out[31], 4.5f);
+}
+
 TEST(HostKernels, ShufflesWithinWarps) {
   HostKernel kernel(R"(
     __global__ void shuffle(int* out, double* sums) {
