@@ -112,10 +112,6 @@ absl::StatusOr<int> RunExplain(const GlobalOptions& global, const OpOptions& opt
     KVR_ASSIGN_OR_RETURN(variants, ChosenVariants(platform->catalog(), options));
   }
   KVR_ASSIGN_OR_RETURN(Space space, BuildSpace(variants, options.pins, Coverage::kDefault));
-  if (space.candidates.empty()) {
-    return Error(absl::StatusCode::kInvalidArgument, space.omitted.front().reason,
-                 "give --set a value that the variant allows");
-  }
   KVR_ASSIGN_OR_RETURN(std::vector<AxisVector> shapes, ChosenShapes(op->spec(), options));
 
   Json all = Json::array();

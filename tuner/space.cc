@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/status.h"
+#include "core/strings.h"
 
 namespace kvr {
 
@@ -103,6 +104,12 @@ absl::StatusOr<Space> BuildSpace(absl::Span<const VariantPtr> variants,
     for (Config& config : Enumerate(variant->tunables, fixed)) {
       space.candidates.push_back({variant, std::move(config)});
     }
+  }
+  if (space.candidates.empty() && !space.omitted.empty()) {
+    const Omitted& first = space.omitted.front();
+    return Error(absl::StatusCode::kInvalidArgument,
+                 StrCat("--set leaves no variant: ", first.variant->name, ": ", first.reason),
+                 "give the tunable a value that some variant allows");
   }
   return space;
 }

@@ -2,7 +2,7 @@
 //
 // The space a command works on: which configs of which variants. `--set NAME=VALUE` pins a tunable;
 // a pin that a variant does not have, or whose value it does not allow, leaves that variant out
-// with the reason, and a pin that no variant has is an error.
+// with the reason. A pin that no variant has, or pins that leave no variant, are an error.
 //
 // Threading: pure functions.
 #pragma once

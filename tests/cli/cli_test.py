@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The kvr command as scripts see it: JSON fields, exit codes, new variants without an edit.
+
+  cli_test.py SOURCE_DIR BIN_DIR [unittest arguments]
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE, BINARIES = sys.argv[1:3]
+OP = "mla_sparse_decode"
+SMALL = "num_tokens=2,num_qo_heads=2,topk=8,page_size=8,num_pages=2"
+STATUSES = {
+    "PASSED", "INCORRECT_SHAPE", "INCORRECT_NUMERICAL", "INCORRECT_DTYPE", "RUNTIME_ERROR", "COMPILE_ERROR", "TIMEOUT",
+}
+EXTENDING = """schema = 1
+op = "mla_sparse_decode"
+name = "{name}"
+version = "1.0.0"
+description = "The baseline with other splits"
+extends = {{ variant = "baseline", version = "1" }}
+
+[tunables.MIN_CHUNK]
+values = [8]
+default = 8
+scope = "launch"
+description = "fewest slots of a split"
+"""
+
+
+class Kvr(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.mkdtemp()
+        cls.environment = dict(os.environ, KVR_CACHE_DIR=os.path.join(cls.scratch, "cache"))
+        for name in list(cls.environment):
+            if name.startswith(("KVR_MLA", "KVR_FORCE", "KVR_PLUGIN", "KVR_SELECTIONS")):
+                del cls.environment[name]
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.scratch)
+
+    def kvr(self, *arguments, code=0, binaries=BINARIES, environment=None):
+        done = subprocess.run([os.path.join(binaries, "kvr"), *arguments], env=environment or self.environment,
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done
+
+    def json(self, *arguments, **options):
+        return json.loads(self.kvr(*arguments, "--json", **options).stdout)
+
+    def bundle(self, root, name):
+        directory = os.path.join(root, name)
+        os.makedirs(directory)
+        with open(os.path.join(directory, "variant.toml"), "w", encoding="utf-8") as file:
+            file.write(EXTENDING.format(name=name))
+
+    def test_list_has_the_fields_scripts_read(self):
+        ops = {op["name"]: op["variants"] for op in self.json("list")["ops"]}
+        names = [variant["name"] for variant in ops[OP]]
+        self.assertEqual(names[0], "baseline")
+        self.assertLessEqual({"baseline", "w8", "s3"}, set(names))
+        for variant in ops[OP]:
+            self.assertLessEqual({"name", "semantics", "plugin", "version", "state"}, set(variant))
+
+    def test_compile_hits_the_cache_the_second_time(self):
+        fresh = dict(self.environment, KVR_CACHE_DIR=os.path.join(self.scratch, "fresh"))
+        for cache in ("miss", "hit"):
+            binaries = self.json("compile", OP, "--target", "host", environment=fresh)["binaries"]
+            self.assertEqual({binary["cache"] for binary in binaries}, {cache})
+        for binary in binaries:
+            self.assertLessEqual({"variant", "config", "target", "status", "registers", "smem_static", "smem_dynamic",
+                                  "spill_bytes", "binary_bytes", "cache", "ms"}, set(binary))
+            self.assertEqual(binary["status"], "PASSED")
+
+    def test_verify_passes_on_several_shapes(self):
+        report = self.json("verify", OP, "--device", "host", "--axes", SMALL, "--axes", SMALL.replace("topk=8", "topk=1"))
+        self.assertGreaterEqual(len(report["results"]), 6)
+        for result in report["results"]:
+            self.assertLessEqual({"variant", "config", "axes", "device", "status", "max_abs", "max_rel"}, set(result))
+            self.assertIn(result["status"], STATUSES)
+            self.assertEqual(result["status"], "PASSED", result)
+        self.assertEqual({result["axes"]["topk"] for result in report["results"]}, {1, 8})
+        self.assertIn("skipped", report)
+
+    def test_an_empty_batch_passes(self):
+        report = self.json("verify", OP, "--device", "host", "--axes", SMALL.replace("num_tokens=2", "num_tokens=0"))
+        self.assertEqual({result["status"] for result in report["results"]}, {"PASSED"})
+
+    def test_tune_selects_and_run_launches_the_selection(self):
+        selections = os.path.join(self.scratch, "selections.json")
+        report = self.json("tune", OP, "--device", "host", "--axes", SMALL, "--selections", selections)
+        self.assertEqual(len(report["selections"]), 1)
+        selection = report["selections"][0]
+        self.assertLessEqual({"key", "variant", "config", "median_us", "tried"}, set(selection))
+        self.assertGreater(selection["median_us"], 0)
+        for pruned in report["pruned"]:
+            self.assertTrue(pruned["variant"] and pruned["config"] and pruned["reason"])
+        run = self.json("run", OP, "--device", "host", "--axes", SMALL, "--selections", selections)["results"][0]
+        self.assertEqual((run["variant"], run["config"]), (selection["variant"], selection["config"]))
+        self.assertEqual((run["why"], run["status"]), ("selected", "PASSED"))
+
+    def test_a_forced_variant_is_the_one_that_runs(self):
+        self.environment["KVR_FORCE_MLA_SPARSE_DECODE"] = "w8"
+        try:
+            run = self.json("run", OP, "--device", "host", "--axes", SMALL)["results"][0]
+        finally:
+            del self.environment["KVR_FORCE_MLA_SPARSE_DECODE"]
+        self.assertEqual((run["variant"], run["status"]), ("w8", "PASSED"))
+        self.assertIn("KVR_FORCE", run["why"])
+
+    def test_explain_gives_the_campaigns_grid(self):
+        report = self.json("explain", OP, "--profile", "rtx-pro-6000-blackwell", "--axes",
+                           "num_tokens=96,num_qo_heads=32,topk=512,page_size=64", "--set", "BLOCK_H=16", "--set",
+                           "TARGET_CTAS=256")
+        self.assertEqual(report["ctas"], 384)
+        self.assertLessEqual({"device", "kernels", "ctas", "ctas_per_sm", "waves", "tail_ctas", "tail_utilisation",
+                              "occupancy", "limiter", "bytes", "floor_us"}, set(report))
+        for kernel in report["kernels"]:
+            self.assertLessEqual({"name", "grid", "block", "smem_bytes"}, set(kernel))
+
+    def test_a_bundle_outside_the_tree_is_listed_and_tuned(self):
+        root = os.path.join(self.scratch, "outside")
+        self.bundle(root, "mine")
+        names = [variant["name"] for variant in self.json("list", OP, "--plugins", root)["ops"][0]["variants"]]
+        self.assertIn("mine", names)
+        report = self.json("tune", OP, "--plugins", root, "--device", "host", "--variant", "mine", "--axes", SMALL)
+        self.assertIn("mine", {trial["variant"] for trial in report["trials"]})
+        self.assertEqual({trial["status"] for trial in report["trials"]}, {"PASSED"})
+
+    def test_a_directory_added_to_the_built_in_ones_is_listed_and_tuned(self):
+        prefix = os.path.join(self.scratch, "prefix")
+        os.makedirs(os.path.join(prefix, "bin"))
+        for name in ("kvr", "kvr-worker"):
+            shutil.copy(os.path.join(BINARIES, name), os.path.join(prefix, "bin", name))
+        os.symlink(os.path.join(os.path.dirname(BINARIES), "lib"), os.path.join(prefix, "lib"))
+        variants = os.path.join(prefix, "share/kvr/variants")
+        shutil.copytree(os.path.join(SOURCE, "variants"), variants)
+        self.bundle(os.path.join(variants, OP), "added")
+        binaries = os.path.join(prefix, "bin")
+        names = [variant["name"] for variant in self.json("list", OP, binaries=binaries)["ops"][0]["variants"]]
+        self.assertIn("added", names)
+        report = self.json("tune", OP, "--device", "host", "--variant", "added", "--axes", SMALL, binaries=binaries)
+        self.assertIn("added", {trial["variant"] for trial in report["trials"]})
+
+    def test_a_refused_bundle_is_named_with_the_fix(self):
+        root = os.path.join(self.scratch, "broken")
+        self.bundle(root, "broken")
+        with open(os.path.join(root, "broken/variant.toml"), "a", encoding="utf-8") as file:
+            file.write("\n[lets]\nx = 1\n")
+        rejected = self.json("list", "--plugins", root)["rejected"]
+        self.assertEqual(len(rejected), 1)
+        self.assertIn("lets", rejected[0]["what"])
+        self.assertTrue(rejected[0]["fix"])
+
+    def test_wrong_input_is_one_line_of_what_and_one_of_the_fix(self):
+        for arguments, said in (
+            (("verify", "mla_sparse_decod"), "mla_sparse_decode"),
+            (("verify", OP, "--axes", "topkk=3"), "topk"),
+            (("verify", OP, "--axes", "topk=-3"), "topk"),
+            (("compile", OP, "--target", "sm_90"), "sm_90a"),
+            (("compile", OP, "--set", "BLOCK_H=17"), "16"),
+            (("compile", OP, "--variant", "w9"), "w8"),
+            (("explain", OP, "--profile", "h201"), "h200"),
+            (("run", OP, "--selections", "/no/such/file"), "/no/such/file"),
+        ):
+            done = self.kvr(*arguments, code=2)
+            self.assertEqual(done.stdout, "", arguments)
+            self.assertIn(said, done.stderr, arguments)
+            self.assertLessEqual(len(done.stderr.strip().splitlines()), 2, done.stderr)
+            error = self.json(*arguments, code=2)["error"]
+            self.assertTrue(error["code"] and error["what"] and error["fix"], error)
+
+    def test_every_subcommand_has_an_example(self):
+        for name in ("doctor", "list", "compile", "verify", "tune", "run", "explain", "cache"):
+            text = self.kvr(name, "--help").stdout
+            self.assertIn("Example:", text)
+            self.assertIn("Exit codes:", text)
+
+    def test_cache_ls_lists_what_was_compiled(self):
+        self.kvr("compile", OP, "--target", "host", "--variant", "w8")
+        report = self.json("cache", "ls")
+        self.assertTrue(report["entries"])
+        self.assertTrue(all(entry["valid"] for entry in report["entries"]))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
