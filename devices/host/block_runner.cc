@@ -60,10 +60,15 @@ absl::Status PrepareSharedMemory(State* state, const KernelCall& call, const Lay
 
 // Offset of the first damaged byte in [begin, end), or -1.
 int64_t FindDamage(const unsigned char* memory, int64_t begin, int64_t end) {
-  for (int64_t i = begin; i < end; ++i) {
-    if (memory[i] != kGuardByte) return i;
+  // All equal their neighbour and the first is right: usual, and fast.
+  if (begin == end ||
+      (memory[begin] == kGuardByte && std::memcmp(memory + begin, memory + begin + 1,
+                                                  static_cast<size_t>(end - begin - 1)) == 0)) {
+    return -1;
   }
-  return -1;
+  return std::find_if(memory + begin, memory + end,
+                      [](unsigned char byte) { return byte != kGuardByte; }) -
+         memory;
 }
 
 std::string BlockText(const Dim3& b) {
@@ -129,9 +134,7 @@ void StartLanes(State* state, const KernelCall& call, const Dim3& block, const L
         lane.warp_state = &state->warp[t / 32];
         lane.state = state;
         lane.waits = Waits::kNothing;
-        const int i = static_cast<int>(t);
-        lane.stack_limit = state->stacks.bottom(i) + 8192;
-        lane.context = ctx::make_fcontext(state->stacks.top(i), kStackBytes, &FiberMain);
+        lane.context = nullptr;
       }
     }
   }
@@ -148,6 +151,7 @@ void StartLanes(State* state, const KernelCall& call, const Dim3& block, const L
   }
   for (Barrier& barrier : state->barrier) barrier = Barrier{};
   state->live = state->threads;
+  state->fibers = 0;
 }
 
 }  // namespace
@@ -170,6 +174,7 @@ absl::Status BlockRunner::Run(const KernelCall& call, int64_t block) {
 
   SetThreadState(state);
   state->current = &state->lanes[0];
+  StartFiber(state->current);
   const ctx::transfer_t last = ctx::jump_fcontext(state->lanes[0].context, &state->outside);
   static_cast<Lane*>(last.data)->context = last.fctx;
   SetThreadState(nullptr);

@@ -23,7 +23,7 @@ struct Warp;
 enum class Waits : uint8_t { kNothing, kCollective, kBarrier, kActiveMask };
 
 struct alignas(64) Lane : kvr_host_lane {
-  boost::context::detail::fcontext_t context = nullptr;
+  boost::context::detail::fcontext_t context = nullptr;  // null: has not begun, or never waited
   Warp* warp_state = nullptr;
   BlockRunner::State* state = nullptr;
   const void* site = nullptr;  // of kActiveMask; its result comes back in `result`
@@ -67,7 +67,8 @@ struct BlockRunner::State {
   Lane* current = nullptr;
   const KernelCall* call = nullptr;
   uint32_t threads = 0, warps = 0, live = 0;
-  Lane outside;  // the thread's own context, as if it were a lane
+  int fibers = 0;  // begun; fiber i runs on stack i
+  Lane outside;    // the thread's own context, as if it were a lane
   std::vector<Lane> lanes;
   std::vector<Warp> warp;
   Barrier barrier[kBarriers];
@@ -79,7 +80,10 @@ struct BlockRunner::State {
   int64_t guarded_static = -1, guarded_dynamic = -1;  // the layout its guards are written for
 };
 
-// What every fiber starts with.
+// Gives a lane that has not begun a fiber of its own.
+void StartFiber(Lane* lane);
+
+// What every fiber runs: its first lane, then others that have not begun.
 void FiberMain(boost::context::detail::transfer_t from);
 
 // The thread's runner state while it runs a block.

@@ -15,6 +15,9 @@ namespace {
 namespace ctx = boost::context::detail;
 using State = BlockRunner::State;
 
+// What is left of a stack when a barrier or collective calls it overflown.
+constexpr int kStackReserve = 8192;
+
 // initial-exec: 8 bytes of static TLS that dlopen can always provide, and no call to reach them.
 __attribute__((tls_model("initial-exec"))) thread_local State* thread_state = nullptr;
 
@@ -31,6 +34,7 @@ std::string ThreadText(const Lane& lane) {
 
 inline void SwitchTo(Lane* from, Lane* to) {
   from->state->current = to;
+  if (to->context == nullptr) StartFiber(to);
   const ctx::transfer_t back = ctx::jump_fcontext(to->context, from);
   static_cast<Lane*>(back.data)->context = back.fctx;
 }
@@ -224,16 +228,29 @@ constexpr char kNamedBarrier[] = "a named barrier";
 
 void SetThreadState(State* state) { thread_state = state; }
 
+void StartFiber(Lane* lane) {
+  State* state = lane->state;
+  const int stack = state->fibers++;
+  lane->stack_limit = state->stacks.bottom(stack) + kStackReserve;
+  lane->context = ctx::make_fcontext(state->stacks.top(stack), kStackBytes, &FiberMain);
+}
+
 void FiberMain(ctx::transfer_t from) {
   Lane* first = static_cast<Lane*>(from.data);
   first->context = from.fctx;
   State* state = first->state;
   Lane* self = state->current;
-  state->call->entry(state->call->params);
-  self->warp_state->ready &= ~(1u << self->lane);
-  self->warp_state->done |= 1u << self->lane;
-  SwitchTo(self, --state->live == 0 ? &state->outside : PickNext(self));
-  __builtin_unreachable();
+  const char* const limit = self->stack_limit;
+  while (true) {
+    state->call->entry(state->call->params);
+    self->warp_state->ready &= ~(1u << self->lane);
+    self->warp_state->done |= 1u << self->lane;
+    Lane* next = --state->live == 0 ? &state->outside : PickNext(self);
+    if (next->context != nullptr) SwitchTo(self, next);  // for good
+    // A lane that has not begun: run it here. Lanes that never wait share one stack.
+    state->current = self = next;
+    self->stack_limit = limit;
+  }
 }
 
 }  // namespace kvr::host
