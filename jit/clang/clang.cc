@@ -29,7 +29,6 @@ namespace kvr {
 namespace {
 
 namespace fs = std::filesystem;
-using clang_jit::SourceFile;
 
 constexpr std::string_view kTarget = "host";
 
