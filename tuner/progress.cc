@@ -37,12 +37,6 @@ void PhaseProgress::Done() {
   progress_->Update(update_);
 }
 
-void PhaseProgress::Skip(int steps) {
-  if (progress_ == nullptr) return;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  update_.total -= steps;
-}
-
 void PhaseProgress::Note(std::string_view line) {
   if (progress_ == nullptr) return;
   const std::lock_guard<std::mutex> lock(mutex_);

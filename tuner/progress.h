@@ -38,7 +38,6 @@ class PhaseProgress {
   PhaseProgress(Progress* progress, Phase phase, int total);
   void Begin(std::string_view current);  // a step begins
   void Done();                           // a step is done
-  void Skip(int steps);                  // that many will not be needed
   void Note(std::string_view line);
 
  private:

@@ -22,14 +22,15 @@ absl::StatusOr<std::vector<std::string>> AllPins(const Catalog& catalog, const W
   KVR_ASSIGN_OR_RETURN(const Overrides overrides, Overrides::FromEnvironment(catalog));
   const Overrides::ForOp* found = overrides.Find(request.op);
   if (found == nullptr) return pins;
-  for (const auto& [name, value] : found->tunables) {
+  for (const auto& pinned : found->tunables) {
+    const std::string& name = pinned.first;
     const bool set = std::any_of(parsed.begin(), parsed.end(),
                                  [&](const auto& pin) { return pin.first == name; });
     const bool known = std::any_of(variants.begin(), variants.end(), [&](const VariantPtr& v) {
       return std::any_of(v->tunables.begin(), v->tunables.end(),
                          [&](const Tunable& t) { return t.name == name; });
     });
-    if (!set && known) pins.push_back(StrCat(name, "=", value.value));
+    if (!set && known) pins.push_back(StrCat(name, "=", pinned.second.value));
   }
   return pins;
 }

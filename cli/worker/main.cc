@@ -8,11 +8,11 @@
 // It ends when its stdin closes or its parent dies, whatever a kernel is doing at that time. What
 // kernels print goes to stderr: stdout belongs to the protocol.
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>

@@ -4,10 +4,10 @@
 // fault is recorded against its config, the rest goes on, and this process notices nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -93,6 +93,8 @@ TEST_F(HostTuneTest, EveryFaultIsRecordedAgainstItsConfigAndTheRestGoesOn) {
   request.variants = {"faulty"};
   request.shapes = {kShape};
   request.coverage = Coverage::kAll;
+  const auto mine = platform_->OpenDevice("host");  // in this process, as an application's would be
+  ASSERT_TRUE(mine.ok()) << mine.status();
   const auto report = Verify(*platform_, *settings_, request);
   ASSERT_TRUE(report.ok()) << report.status();
   ASSERT_EQ(report->results.size(), kFaults.size());
@@ -102,6 +104,11 @@ TEST_F(HostTuneTest, EveryFaultIsRecordedAgainstItsConfigAndTheRestGoesOn) {
     EXPECT_THAT(result.reason, HasSubstr(reason)) << ConfigText(result.config);
   }
   EXPECT_GE(report->respawns, 3);  // segfault, timeout, illegal instruction
+  const auto memory = (*mine)->Allocate(64);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_TRUE((*mine)->MemsetAsync(*memory, 0, 64, {}).ok());
+  EXPECT_TRUE((*mine)->Synchronize({}).ok());
+  (*mine)->Free(*memory);
 }
 
 TEST_F(HostTuneTest, TuningSelectsWhatIsRightAndPublishesIt) {

@@ -6,6 +6,10 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
+#include <vector>
+
+#include "tuner/progress.h"
 
 namespace kvr {
 namespace {
@@ -65,6 +69,30 @@ TEST(CombineShapesTest, GeometricMeanAndNanIfAnyShapeFailed) {
   EXPECT_DOUBLE_EQ(combined[0], 2);
   EXPECT_DOUBLE_EQ(combined[1], 6);
   EXPECT_TRUE(std::isnan(combined[2]));
+}
+
+TEST(PhaseProgressTest, CountsStepsAndKnowsNothingLeftAtTheEnd) {
+  struct Record : Progress {
+    void Update(const ProgressUpdate& update) override { updates.push_back(update); }
+    void Note(std::string_view line) override { notes.emplace_back(line); }
+    std::vector<ProgressUpdate> updates;
+    std::vector<std::string> notes;
+  } record;
+  PhaseProgress progress(&record, Phase::kVerify, 2);
+  progress.Begin("a");
+  progress.Done();
+  progress.Note("a failed");
+  progress.Begin("b");
+  progress.Done();
+  ASSERT_EQ(record.updates.size(), 4u);
+  EXPECT_LT(record.updates[0].eta_seconds, 0);
+  EXPECT_EQ(record.updates[0].current, "a");
+  EXPECT_EQ(record.updates[1].done, 1);
+  EXPECT_GE(record.updates[1].eta_seconds, 0);
+  EXPECT_EQ(record.updates[3].done, 2);
+  EXPECT_EQ(record.updates[3].eta_seconds, 0);
+  EXPECT_THAT(record.notes, ElementsAre("a failed"));
+  PhaseProgress(nullptr, Phase::kVerify, 1).Begin("nobody watches");
 }
 
 }  // namespace

@@ -83,15 +83,13 @@ class MeasureSession {
     LaunchPlan plan;
     int launches = 0;  // of an epoch; 0: not calibrated yet
   };
-  MeasureSession(Bench& bench, const Operation& op, const AxisVector& axes)
-      : bench_(bench), op_(op), axes_(axes) {}
+  MeasureSession(Bench& bench, const Operation& op) : bench_(bench), op_(op) {}
   absl::Status Upload(BufferSet& buffers, size_t input_set);
   absl::StatusOr<double> TimeEpoch(const Subject& subject, int launches, size_t first);
   absl::Status Calibrate(Subject& subject);
 
   Bench& bench_;
   const Operation& op_;
-  const AxisVector axes_;
   std::vector<InputSetPtr> sets_;
   std::vector<Subject> subjects_;
   std::vector<BufferSet> buffers_;

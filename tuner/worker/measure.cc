@@ -31,7 +31,7 @@ absl::StatusOr<std::unique_ptr<MeasureSession>> MeasureSession::Open(
     return Error(absl::StatusCode::kInvalidArgument, "a measuring session without inputs",
                  "give at least one seed");
   }
-  std::unique_ptr<MeasureSession> session(new MeasureSession(bench, op, axes));
+  std::unique_ptr<MeasureSession> session(new MeasureSession(bench, op));
   session->sets_ = std::move(sets);
   session->epoch_us_ = epoch_us;
   Device& device = bench.device;
