@@ -111,6 +111,12 @@ absl::StatusOr<VerifyReport> VerifyVariants(const Workbench& bench, const Verify
   KVR_ASSIGN_OR_RETURN(const std::unique_ptr<BinaryFiles> files, BinaryFiles::Create());
   PhaseProgress verifying(bench.progress, Phase::kVerify,
                           static_cast<int>(candidates.size() * work.shapes.size()));
+  const auto skip = [&](const Candidate& candidate, const Axes& axes, const absl::Status& why) {
+    report.skipped.push_back(
+        {candidate.variant->name,
+         StrCat("{", ConfigText(candidate.config), "} at ", AxesText(axes), ": ", What(why))});
+  };
+  absl::Status memory;  // the first time it did not suffice
   for (const AxisVector& axes : work.shapes) {
     const Axes named = NamedAxes(spec, axes);
     for (size_t i = 0; i < candidates.size(); ++i) {
@@ -127,9 +133,7 @@ absl::StatusOr<VerifyReport> VerifyVariants(const Workbench& bench, const Verify
         fits = CheckResources(*candidate.variant, plan, *built[i]->binary, report.device);
       }
       if (!fits.ok()) {
-        report.skipped.push_back(
-            {candidate.variant->name, StrCat("{", ConfigText(candidate.config), "} at ",
-                                             AxesText(named), ": ", What(fits))});
+        skip(candidate, named, fits);
         verifying.Done();
         continue;
       }
@@ -149,6 +153,12 @@ absl::StatusOr<VerifyReport> VerifyVariants(const Workbench& bench, const Verify
           report.cancelled = true;
           return report;
         }
+        if (absl::IsResourceExhausted(verdict.status())) {
+          if (memory.ok()) memory = verdict.status();
+          skip(candidate, named, verdict.status());
+          verifying.Done();
+          continue;
+        }
         KVR_RETURN_IF_ERROR(verdict.status());
         result.status = verdict->status;
         result.reason = verdict->reason;
@@ -164,6 +174,7 @@ absl::StatusOr<VerifyReport> VerifyVariants(const Workbench& bench, const Verify
       verifying.Done();
     }
   }
+  if (report.results.empty()) KVR_RETURN_IF_ERROR(memory);
   return report;
 }
 

@@ -462,6 +462,12 @@ absl::StatusOr<TuneReport> Tuner::Run() {
       report_.cancelled = true;
       break;
     }
+    if (absl::IsResourceExhausted(status) && keys_.size() > 1) {
+      TunedKey& skipped = report_.selections.emplace_back();
+      skipped.key = policy_->Named(key.bucket);
+      skipped.note = std::string(What(status));
+      continue;
+    }
     KVR_RETURN_IF_ERROR(status);
   }
   report_.respawns = worker_->respawns();

@@ -104,7 +104,8 @@ struct VerifyReport {
   DeviceInfo device;
   uint64_t seed = 0;
   std::vector<VerifyResult> results;
-  std::vector<Skipped> skipped;  // variants that this device cannot run, configs that do not fit
+  std::vector<Skipped> skipped;  // variants that this device cannot run, configs that do
+                                 // not fit, shapes too large for the memory allowed
   int respawns = 0;              // workers that were brought down
   bool cancelled = false;
 };

@@ -20,7 +20,6 @@ namespace kvr {
 namespace {
 
 using ::testing::AnyOf;
-using ::testing::Contains;
 using ::testing::HasSubstr;
 
 constexpr char kOp[] = "mla_sparse_decode";
@@ -168,6 +167,25 @@ TEST_F(HostTuneTest, PinnedTunablesAreMeasuredButNeverPublished) {
   EXPECT_FALSE(report->selections[0].published);
   EXPECT_THAT(report->selections[0].note, HasSubstr("--set"));
   EXPECT_FALSE(std::filesystem::exists(request.selection_file));
+}
+
+TEST_F(HostTuneTest, WhatDoesNotFitTheMemoryAllowedIsSkippedAndTheRestGoesOn) {
+  TuneSettings settings = *settings_;
+  settings.memory_bytes = 1 << 20;
+  VerifyRequest request;
+  request.op = kOp;
+  request.variants = {"faulty"};
+  request.shapes = {kShape, kShape};
+  request.shapes[0]["num_pages"] = 512;
+  const auto report = Verify(*platform_, settings, request);
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_EQ(report->results.size(), 1u);
+  EXPECT_EQ(report->results[0].status, TrialStatus::kPassed);
+  ASSERT_EQ(report->skipped.size(), 1u);
+  EXPECT_THAT(report->skipped[0].reason, HasSubstr("insufficient memory"));
+
+  request.shapes.pop_back();
+  EXPECT_TRUE(absl::IsResourceExhausted(Verify(*platform_, settings, request).status()));
 }
 
 TEST_F(HostTuneTest, CancellingKeepsWhatIsFinished) {
