@@ -33,10 +33,9 @@ with open(os.path.join(out, "gpu.csv"), encoding="utf-8") as file:
     rows = list(csv.reader(file, skipinitialspace=True))
 lines += ["; ".join(f"{key} {value}" for key, value in zip(rows[0], rows[1])) + " (clocks as found, idle).", ""]
 doctor = load("doctor.json")
-keep("doctor.json", doctor)
-for component in doctor["components"]:
-    if component["name"] == "nvrtc":
-        lines += [f"Compiler: {component['detail']}.", ""]
+compiler = next(component["detail"] for component in doctor["components"] if component["name"] == "nvrtc")
+keep("environment.json", {"gpu": dict(zip(rows[0], rows[1])), "devices": doctor["devices"], "compiler": compiler})
+lines += [f"Compiler: {compiler}.", ""]
 
 with open(os.path.join(out, "status.txt"), encoding="utf-8") as file:
     statuses = [re.sub(r"\S*bin/kvr ", "kvr ", re.sub(r"/\S*/out/", "out/", line.strip())) for line in file]

@@ -34,7 +34,7 @@ __global__ void faulty_decode(const __nv_bfloat16* q_nope, const __nv_bfloat16* 
 
   if (MODE == 2 && first) output[rows * 512 + 3] = __float2bfloat16(1.0f);
   if (MODE == 3 && first) __trap();
-  if (MODE == 4 && first) *reinterpret_cast<volatile int*>(static_cast<uintptr_t>(spin)) = 1;
+  if (MODE == 4 && first) *reinterpret_cast<volatile int*>(static_cast<uintptr_t>(16 * spin)) = 1;
   if (MODE == 5 && first) {
     // Memory that another thread might change: no compiler may take the loop away.
     while (*reinterpret_cast<const volatile int*>(sparse_indices) != 0x7fffffff) {
