@@ -2,10 +2,11 @@
 //
 // The entry of libkvr_host.so, where the host device and its compiler meet: devices/ and jit/ do
 // not know each other.
+#include "devices/host_module.h"
+
 #include <utility>
 
 #include "devices/host/host_device.h"
-#include "devices/host_module.h"
 #include "jit/clang/clang.h"
 
 namespace {

@@ -56,7 +56,10 @@ inline void kvr_host_ldmatrix_x1_trans(unsigned r[1], const void* row);
 
 // ---- The rest of CUDA C++, and how the host device reaches kernels -----------------------------
 
+#include "kvr_host_atomic.h"
+#include "kvr_host_bits.h"
 #include "kvr_host_cuda.h"
 #include "kvr_host_entry.h"
 #include "kvr_host_math.h"
 #include "kvr_host_vector.h"
+#include "kvr_host_warp.h"
