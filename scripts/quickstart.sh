@@ -12,6 +12,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 op=mla_sparse_decode
 targets=sm_90a,sm_120a
+selections="$KVR_ROOT/build/selections"  # -host.json or -cuda.json
 shape=num_tokens=4,num_qo_heads=16,topk=64,page_size=16  # small enough for a CPU
 
 kvr_setup
@@ -55,19 +56,18 @@ kvr_json verify verify "$op" --device host --axes "$shape"
 results+=(--verify "host=$KVR_LOGS/verify.json")
 if [[ -n "$KVR_GPU" && -n "$KVR_CUDA" ]]; then
   kvr_json verify-gpu verify "$op" --device cuda
-  kvr_json tune tune "$op" --device cuda
+  kvr_json tune tune "$op" --device cuda --selections "$selections-cuda.json"
   results+=(--verify "GPU=$KVR_LOGS/verify-gpu.json" --tune "$KVR_LOGS/tune.json")
-  device=cuda
+  device=cuda launch=()
 else
-  kvr_json tune tune "$op" --device host --axes "$shape" --set BLOCK_T=16 --set MIN_CHUNK=32 \
-    --set NSPLIT_MAX=16 --set TARGET_CTAS=256
+  kvr_json tune tune "$op" --device host --axes "$shape" --selections "$selections-host.json"
   results+=(--tune "$KVR_LOGS/tune.json")
-  device=host
+  device=host launch=(--axes "$shape")
 fi
-if [[ "$device" == host ]]; then launch=(--axes "$shape"); else launch=(); fi
+launch+=(--selections "$selections-$device.json")
 start="$(kvr_seconds)"
-"$kvr" run "$op" --device "$device" ${launch[@]+"${launch[@]}"}
-kvr_line run "kvr run $op --device $device ${launch[*]-}" "$start"
+"$kvr" run "$op" --device "$device" "${launch[@]}"
+kvr_line run "kvr run $op --device $device ${launch[*]}" "$start"
 printf '\n'
 python3 "$KVR_ROOT/scripts/summary.py" "${results[@]}"
 printf '\nNext: build/release/bin/kvr --help, docs/, scripts/test.sh\n'
