@@ -135,6 +135,7 @@ enum : uint64_t { kLegacyStream = 1 };  // flag of cuGetProcAddress
   X(StreamDestroy, cuStreamDestroy, 4000, true, (StreamHandle))                                      \
   X(StreamSynchronize, cuStreamSynchronize, 2000, true, (StreamHandle))                              \
   X(StreamIsCapturing, cuStreamIsCapturing, 10000, true, (StreamHandle, int*))                       \
+  X(ThreadExchangeCaptureMode, cuThreadExchangeStreamCaptureMode, 10010, true, (int*))               \
   X(StreamBeginCapture, cuStreamBeginCapture, 10010, true, (StreamHandle, int))                      \
   X(StreamEndCapture, cuStreamEndCapture, 10000, true, (StreamHandle, Graph*))                       \
   X(GraphDestroy, cuGraphDestroy, 10000, true, (Graph))                                              \

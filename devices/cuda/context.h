@@ -36,4 +36,29 @@ class ScopedContext {
   bool changed_ = false;
 };
 
+// Work that allocates, frees or loads, in the context and for the scope. A capture that another
+// thread began in global mode, as PyTorch does, would be invalidated by such calls; relaxed mode is
+// how a thread says that its calls have nothing to do with any capture.
+class ScopedBackgroundWork {
+ public:
+  ScopedBackgroundWork(const Driver& driver, Context context)
+      : current_(driver, context), driver_(driver) {
+    exchanged_ = driver.ThreadExchangeCaptureMode(&mode_) == kSuccess;
+  }
+  ~ScopedBackgroundWork() {
+    if (exchanged_) driver_.ThreadExchangeCaptureMode(&mode_);
+  }
+  ScopedBackgroundWork(const ScopedBackgroundWork&) = delete;
+  ScopedBackgroundWork& operator=(const ScopedBackgroundWork&) = delete;
+
+  bool ok() const { return current_.ok(); }
+  absl::Status status() const { return current_.status(); }
+
+ private:
+  const ScopedContext current_;
+  const Driver& driver_;
+  int mode_ = kCaptureModeRelaxed;
+  bool exchanged_ = false;
+};
+
 }  // namespace kvr::cuda

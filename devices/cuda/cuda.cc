@@ -61,7 +61,7 @@ class CudaDevice : public Device {
 
   absl::StatusOr<void*> Allocate(int64_t bytes) override {
     KVR_RETURN_IF_ERROR(CheckBytes("Allocate", bytes));
-    const cuda::ScopedContext current(driver_, context_);
+    const cuda::ScopedBackgroundWork current(driver_, context_);
     KVR_RETURN_IF_ERROR(current.status());
     cuda::DevicePtr memory = 0;
     const cuda::Result result = driver_.MemAlloc(&memory, std::max<size_t>(bytes, 1));
@@ -73,7 +73,7 @@ class CudaDevice : public Device {
 
   void Free(void* memory) override {
     if (memory == nullptr) return;
-    const cuda::ScopedContext current(driver_, context_);
+    const cuda::ScopedBackgroundWork current(driver_, context_);
     if (current.ok()) driver_.MemFree(Of(memory));
   }
 

@@ -51,12 +51,12 @@ class CudaModule : public Module {
       : driver_(driver), context_(context), info_(info), handle_(handle) {}
 
   ~CudaModule() override {
-    const ScopedContext current(driver_, context_);
+    const ScopedBackgroundWork current(driver_, context_);
     if (current.ok()) driver_.ModuleUnload(handle_);
   }
 
   absl::StatusOr<Function> Get(std::string_view symbol, int64_t dynamic_smem) override {
-    const ScopedContext current(driver_, context_);
+    const ScopedBackgroundWork current(driver_, context_);
     KVR_RETURN_IF_ERROR(current.status());
     const std::string name(symbol);
     FunctionHandle function = nullptr;
@@ -134,7 +134,7 @@ absl::StatusOr<std::unique_ptr<Module>> LoadModule(const Driver& driver, Context
                         " is no cubin, or not the whole of one"),
                  "compile it again");
   }
-  const ScopedContext current(driver, context);
+  const ScopedBackgroundWork current(driver, context);
   KVR_RETURN_IF_ERROR(current.status());
   // The log is written only when the driver compiles PTX or refuses an image.
   std::array<char, 2048> log{};

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -192,6 +193,40 @@ TEST_F(Gpu, CapturesAreSeenAndTakeLaunches) {
     const auto after = device_->IsCapturing(stream_);
     EXPECT_TRUE(after.ok() && !*after);
   }
+}
+
+TEST_F(Gpu, LoadingAndAllocatingElsewhereLeavesAGlobalCaptureValid) {
+  const auto module = Load(kPtx);
+  ASSERT_NE(module, nullptr);
+  auto function = module->Get("smem_sum", 64);
+  ASSERT_TRUE(function.ok()) << function.status();
+  const auto raw = static_cast<cuda::StreamHandle>(stream_.handle);
+  cuda::Graph graph = nullptr;
+
+  ASSERT_EQ(driver_->StreamBeginCapture(raw, cuda::kCaptureModeGlobal), cuda::kSuccess);
+  std::thread([&] {
+    const auto memory = device_->Allocate(4096);
+    EXPECT_TRUE(memory.ok()) << memory.status();
+    const auto other = Load(kPtx);
+    ASSERT_NE(other, nullptr);
+    EXPECT_TRUE(other->Get("smem_sum", 128).ok());
+    if (memory.ok()) device_->Free(*memory);
+  }).join();
+  EXPECT_EQ(LaunchSum(*function, 64), absl::OkStatus());
+  ASSERT_EQ(driver_->StreamEndCapture(raw, &graph), cuda::kSuccess);
+  driver_->GraphDestroy(graph);
+
+  // By a thread that does not say so, the same ends the capture: this test can fail.
+  ASSERT_EQ(driver_->StreamBeginCapture(raw, cuda::kCaptureModeGlobal), cuda::kSuccess);
+  std::thread([&] {
+    cuda::Context context = nullptr;
+    ASSERT_EQ(driver_->PrimaryCtxRetain(&context, 0), cuda::kSuccess);
+    ASSERT_EQ(driver_->CtxSetCurrent(context), cuda::kSuccess);
+    cuda::DevicePtr plain = 0;
+    EXPECT_NE(driver_->MemAlloc(&plain, 4096), cuda::kSuccess);
+    driver_->PrimaryCtxRelease(0);
+  }).join();
+  EXPECT_NE(driver_->StreamEndCapture(raw, &graph), cuda::kSuccess);
 }
 
 TEST_F(Gpu, SynchronizingACapturingStreamIsAPreconditionError) {
