@@ -10,6 +10,8 @@
 #include <optional>
 #include <set>
 
+#include "jit/directives.h"
+
 namespace kvr {
 namespace {
 
@@ -106,26 +108,10 @@ Resolved ResolveNames(std::string_view name, std::string_view text, Exists exist
 }  // namespace
 
 std::vector<IncludeDirective> ScanIncludes(std::string_view text) {
-  constexpr std::string_view kInclude = "include";
-  auto skip_blanks = [&](size_t i) {
-    while (i < text.size() && (text[i] == ' ' || text[i] == '\t')) ++i;
-    return i;
-  };
   std::vector<IncludeDirective> found;
-  // '#' is rare, and looking for one character is the fastest search there is: CUDA's headers are
-  // two megabytes.
-  for (size_t hash = text.find('#'); hash != text.npos; hash = text.find('#', hash + 1)) {
-    size_t at = skip_blanks(hash + 1);
-    if (text.substr(at, kInclude.size()) != kInclude) continue;
-    size_t line = hash;
-    while (line > 0 && (text[line - 1] == ' ' || text[line - 1] == '\t')) --line;
-    if (line > 0 && text[line - 1] != '\n') continue;
-    size_t open = skip_blanks(at + kInclude.size());
-    if (open >= text.size() || (text[open] != '<' && text[open] != '"')) continue;
-    bool quoted = text[open] == '"';
-    size_t close = text.find_first_of(quoted ? "\"\n" : ">\n", open + 1);
-    if (close == text.npos || text[close] == '\n' || close == open + 1) continue;
-    found.push_back({std::string(text.substr(open + 1, close - open - 1)), quoted, open + 1});
+  for (FileReference& reference : FindFileReferences(text)) {
+    if (reference.keyword != "#include" || reference.name.empty()) continue;
+    found.push_back({std::move(reference.name), reference.quoted, reference.begin});
   }
   return found;
 }

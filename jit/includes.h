@@ -12,7 +12,8 @@
 // Quoted includes look in the includer's directory first, then like angled ones. Because the
 // in-memory set knows files by one name only, a directive that resolves to another name than it
 // spells (relative, "../") is rewritten in the snapshot, line numbers kept. Computed includes
-// (#include MACRO) are not followed.
+// (#include MACRO) and absolute names are not followed: in the bundle's own files RenderUnit
+// refuses them (jit/directives.h).
 //
 // Threading: all functions may be called concurrently.
 #pragma once
@@ -36,8 +37,7 @@ struct IncludeDirective {
   size_t begin = 0;
 };
 
-// Every #include directive of `text`, in all branches. One that stands in a block comment counts
-// too: it costs an unneeded header, where mistaking code for a comment would cost a needed one.
+// Every #include directive of `text` that spells its name, in all branches.
 std::vector<IncludeDirective> ScanIncludes(std::string_view text);
 
 class HeaderIndex {

@@ -9,6 +9,7 @@
 
 #include "core/status.h"
 #include "jit/diagnostics.h"
+#include "jit/directives.h"
 #include "jit/includes.h"
 #include "jit/scan.h"
 #include "jit/signature.h"
@@ -174,6 +175,7 @@ absl::StatusOr<Unit> RenderUnit(const OpSpec& op, const Variant& variant, const 
   for (const auto* files : {&variant.sources, &variant.headers})
     for (const SourceFile& file : *files)
       KVR_RETURN_IF_ERROR(AddFile(variant, file, constants, &unit));
+  KVR_RETURN_IF_ERROR(CheckFileReferences(unit));
   AddIncludes(variant, &unit);
   AddPrologue(constants, &unit);
   for (const SourceFile& source : variant.sources)

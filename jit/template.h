@@ -27,8 +27,9 @@ namespace kvr {
 // The unit with the bundle's own files as headers; includes are not resolved yet. `config` must
 // name every tunable of the variant that is not launch-scope; others are ignored.
 // Errors (kInvalidArgument): a tunable without a value; a placeholder that names none that enters
-// the source, at file:line:column with a caret; a kernel of the plan whose argument is out of
-// range.
+// the source, at file:line:column with a caret; a file that names what lies outside the bundle
+// and the header roots (CheckFileReferences), likewise; a kernel of the plan whose argument is out
+// of range.
 absl::StatusOr<Unit> RenderUnit(const OpSpec& op, const Variant& variant, const Config& config);
 
 }  // namespace kvr

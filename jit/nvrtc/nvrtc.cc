@@ -21,9 +21,12 @@ namespace {
 // code: a kernel author's `constexpr int f(int)` is otherwise an error under NVRTC alone.
 constexpr std::string_view kOptions[] = {"--std=c++20", "--device-as-default-execution-space"};
 
-// Options that do not: NVRTC's own cache off, nothing read from the working directory. Releases
-// that do not know one do without it.
-constexpr std::string_view kOptionalOptions[] = {"--no-cache", "--no-source-include"};
+// Else NVRTC looks in the working directory for quoted includes that the unit does not hold. A
+// release that does not know it is not worked with: its binaries could depend on files no key has.
+constexpr std::string_view kNoSourceInclude = "--no-source-include";
+
+// NVRTC's own cache off. Releases that do not know it have none.
+constexpr std::string_view kOptionalOptions[] = {"--no-cache"};
 
 // Makes the assembler's log say what each kernel spills.
 constexpr std::string_view kVerbose = "--ptxas-options=-v";
@@ -177,6 +180,7 @@ class NvrtcCompiler : public Compiler {
 std::vector<std::string> NvrtcCompiler::AllOptions(std::string_view target, bool verbose) const {
   std::vector<std::string> options = {"--gpu-architecture=" + std::string(target)};
   options.insert(options.end(), std::begin(kOptions), std::end(kOptions));
+  options.emplace_back(kNoSourceInclude);
   if (verbose) options.emplace_back(kVerbose);
   std::lock_guard<std::mutex> lock(mutex_);
   options.insert(options.end(), optional_options_.begin(), optional_options_.end());

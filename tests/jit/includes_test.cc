@@ -50,6 +50,26 @@ TEST(HeaderIndex, FollowsEveryBranchThroughBundleAndRoots) {
   EXPECT_EQ(*unit.Header("deep/a.h")->content, "#include \"deep/b.h\"\n#include \"c.h\"\n");
 }
 
+TEST(HeaderIndex, FollowsAnIncludeBehindABlockComment) {
+  HeaderIndex index({});
+  Unit unit;
+  unit.text = "#include \"k.cu\"\n";
+  unit.headers = {File("k.cu", "/* needs */ #include \"b.cuh\"\n/*\n#include \"idle.cuh\"\n*/\n"),
+                  File("b.cuh", ""), File("idle.cuh", "")};
+  index.Resolve(&unit);
+  EXPECT_THAT(Names(unit), ElementsAre("b.cuh", "k.cu"));
+}
+
+TEST(HeaderIndex, LeavesComputedIncludesOfItsRootsAlone) {
+  const std::string computed = "#define H <b.h>\n#include H\n#if __has_include(H)\n#endif\n";
+  HeaderIndex index({{"", {{"a.h", computed}, {"b.h", ""}}}});
+  Unit unit;
+  unit.text = "#include <a.h>\n";
+  index.Resolve(&unit);
+  EXPECT_THAT(Names(unit), ElementsAre("a.h"));
+  EXPECT_EQ(*unit.Header("a.h")->content, computed);
+}
+
 TEST(HeaderIndex, PrefersTheIncludersDirectoryInTheBundleToo) {
   HeaderIndex index({});
   Unit unit;

@@ -162,6 +162,36 @@ TEST_F(NvrtcTest, ToleratesAHeaderMissingInABranchNotTaken) {
   EXPECT_TRUE(Build(variant).ok());
 }
 
+TEST_F(NvrtcTest, ReadsNoFileThatTheKeyDoesNotHash) {
+  TempDir dir;
+  const std::string outside = dir / "x.h";
+  WriteFile(outside, "#define OUTSIDE 1\n");
+  for (const std::string& head :
+       {"#include \"" + outside + "\"\n", "#include <" + outside + ">\n",
+        "#define H \"" + outside + "\"\n#include H\n", "/* x */ #include \"" + outside + "\"\n",
+        "%:include \"" + outside + "\"\n", "#inc\\\nlude \"" + outside + "\"\n",
+        "#include_next \"" + outside + "\"\n",
+        "#if __has_include(\"" + outside + "\")\n#endif\n"}) {
+    Variant variant = ScaleVariant();
+    variant.sources[0].content = head + variant.sources[0].content;
+    EXPECT_THAT(Refusal(variant), StartsWith("scale.cu:")) << head;
+  }
+  // By a relative name it does not look either, wherever the process stands.
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(dir.path());
+  Variant variant = ScaleVariant();
+  variant.sources[0].content = "#include \"x.h\"\n" + variant.sources[0].content;
+  EXPECT_THAT(Refusal(variant), HasSubstr("x.h"));
+  std::filesystem::current_path(before);
+}
+
+TEST_F(NvrtcTest, IncludesBehindABlockComment) {
+  Variant variant = ScaleVariant();
+  Replace(&variant.sources[0].content, "#include \"tile.cuh\"", "/* x */ #include \"tile.cuh\"");
+  absl::StatusOr<Built> built = Build(variant);
+  EXPECT_TRUE(built.ok()) << built.status();
+}
+
 TEST_F(NvrtcTest, PlacesTheAssemblersErrors) {
   Variant variant = ScaleVariant();
   Replace(&variant.sources[0].content, "  if (partial",
