@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/platform.h"
 
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
 #include <mutex>
+#include <system_error>
 #include <utility>
 
 #include "api/host_library.h"
@@ -39,11 +45,25 @@ Component NotReady(std::string name, const absl::Status& status) {
   return {std::move(name), missing ? State::kMissing : State::kBroken, "", Explain(status), ""};
 }
 
+// Can `directory` be made, and a file in it? Tried, not asked: permissions are not the only reason.
+bool CanWrite(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  std::string probe = directory + "/probe-XXXXXX";
+  const int file = error ? -1 : mkstemp(probe.data());
+  if (file < 0) return false;
+  const bool written = write(file, "x", 1) == 1;
+  close(file);
+  unlink(probe.c_str());
+  return written;
+}
+
 Component VariantsComponent(const Catalog& catalog, const std::vector<std::string>& roots) {
   size_t variants = 0;
   for (const auto& op : catalog.ops()) variants += op->variants.size();
-  const std::string found =
-      StrCat(variants, " of ", catalog.ops().size(), " operations, from ", StrJoin(roots, ", "));
+  const std::string found = StrCat(
+      variants, variants == 1 ? " variant of " : " variants of ", catalog.ops().size(),
+      catalog.ops().size() == 1 ? " operation, from " : " operations, from ", StrJoin(roots, ", "));
   Component component = Ready("variants", found);
   for (const auto& op : catalog.ops()) {
     if (op->baseline == nullptr) {
@@ -114,7 +134,7 @@ void Platform::Impl::Describe() {
   components.push_back(host.ok() ? Ready("host module", *host)
                                  : NotReady("host module", host.status()));
 
-  if (cache->on_disk()) {
+  if (cache->on_disk() && CanWrite(cache->root())) {
     components.push_back(Ready("cache", cache->root()));
   } else {
     components.push_back({"cache", State::kMissing, "memory only",
@@ -194,6 +214,13 @@ std::vector<std::string> Platform::DeviceNames() const {
   return names;
 }
 
-std::vector<std::string> Platform::CompilableTargets() const { return jit().targets(); }
+std::vector<std::string> Platform::CompilableTargets() const {
+  std::vector<std::string> targets;
+  for (const std::string& target : jit().targets()) {
+    const auto known = KnownTargets();
+    if (std::find(known.begin(), known.end(), target) != known.end()) targets.push_back(target);
+  }
+  return targets;
+}
 
 }  // namespace kvr

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/command.h"
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include "core/status.h"
+#include "core/strings.h"
 
 namespace kvr::cli {
 
@@ -55,7 +58,7 @@ CLI::App* Subcommand(CLI::App& app, const std::string& name, const std::string& 
   CLI::App* sub = app.add_subcommand(name, description);
   sub->footer("Example:\n  " + example +
               "\n\nExit codes: 0 done; 1 it ran and something is wrong; 2 the command line or an "
-              "input is wrong.");
+              "input is wrong; 130 interrupted.");
   sub->fallthrough();  // --json and --plugins may follow the subcommand
   return sub;
 }
@@ -108,6 +111,13 @@ Json ErrorJson(const absl::Status& status) {
 
 void Print(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
+absl::Status FlushOutput() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return absl::OkStatus();
+  return Error(absl::StatusCode::kDataLoss,
+               StrCat("standard output cannot be written: ", std::strerror(errno)),
+               "free space on its disk, or send it elsewhere");
+}
+
 void PrintJson(const Json& json) {
   // A message may quote bytes of a broken file: invalid UTF-8 is replaced, not thrown at.
   Print(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
@@ -125,6 +135,7 @@ int PrintError(const absl::Status& status, bool json) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kDataLoss:
       return kWrongInput;
     default:
       return kFailed;

@@ -5,6 +5,7 @@
 //   0  done
 //   1  it ran, and something is wrong: a variant failed, a component is missing
 //   2  the command line or an input file is wrong; nothing was done
+//   130  interrupted (SIGINT); what was finished is reported
 //
 // A subcommand is one file with one function, AddX(app, commands), which declares its options and
 // registers what to run. Human output goes to stdout as tables, progress and errors to stderr;
@@ -34,6 +35,7 @@ using Json = nlohmann::ordered_json;
 inline constexpr int kDone = 0;
 inline constexpr int kFailed = 1;
 inline constexpr int kWrongInput = 2;
+inline constexpr int kInterrupted = 130;
 
 // Options that every subcommand takes.
 struct GlobalOptions {
@@ -94,6 +96,8 @@ Json AxesJson(const Axes& axes);
 Json ErrorJson(const absl::Status& status);
 
 void Print(std::string_view text);  // stdout
+// Did all of stdout arrive? A full disk must not look like success.
+absl::Status FlushOutput();
 void PrintJson(const Json& json);
 // "kvr: WHAT" and "  FIX" on stderr; as JSON on stdout when asked. Gives the exit code.
 int PrintError(const absl::Status& status, bool json);

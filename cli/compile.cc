@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // kvr compile OP: every variant's binary for the targets asked for, with the resources it uses.
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -54,13 +56,14 @@ absl::StatusOr<int> RunCompile(const GlobalOptions& global, const OpOptions& opt
                         {"binary_bytes", binary.binary_bytes},
                         {"cache", binary.cache_hit ? "hit" : "miss"},
                         {"ms", binary.ms}});
-    table.Row({binary.variant,
-               ShortConfig(platform->catalog(), options.op, binary.variant, binary.config),
-               binary.target, std::string(TrialStatusName(binary.status)),
-               binary.registers > 0 ? absl::StrCat(binary.registers) : "-",
-               passed ? Bytes(binary.smem_static + std::max<int64_t>(binary.smem_dynamic, 0)) : "-",
-               passed ? Bytes(binary.spill_bytes) : "-", passed ? Bytes(binary.binary_bytes) : "-",
-               binary.cache_hit ? "hit" : "miss", absl::StrFormat("%.1f", binary.ms)});
+    table.Row(
+        {binary.variant,
+         ShortConfig(platform->catalog(), options.op, binary.variant, binary.config), binary.target,
+         std::string(TrialStatusName(binary.status)),
+         binary.registers > 0 ? absl::StrCat(binary.registers) : "-",
+         passed && binary.smem_dynamic >= 0 ? Bytes(binary.smem_static + binary.smem_dynamic) : "-",
+         passed ? Bytes(binary.spill_bytes) : "-", passed ? Bytes(binary.binary_bytes) : "-",
+         binary.cache_hit ? "hit" : "miss", absl::StrFormat("%.1f", binary.ms)});
   }
   if (global.json) {
     PrintJson({{"binaries", binaries},
@@ -73,10 +76,19 @@ absl::StatusOr<int> RunCompile(const GlobalOptions& global, const OpOptions& opt
       if (binary.status != TrialStatus::kPassed)
         Print(
             absl::StrCat("\n", binary.variant, " for ", binary.target, ":\n", binary.reason, "\n"));
+    if (std::any_of(report.binaries.begin(), report.binaries.end(),
+                    [](const CompileResult& binary) {
+                      return binary.status == TrialStatus::kPassed && binary.smem_dynamic < 0;
+                    })) {
+      Print(
+          "smem -: no device or profile of that target is known, or the config does not fit it at "
+          "this shape (kvr explain says which)\n");
+    }
     Print(absl::StrFormat("%d binaries: %d from the cache, %d failed\n", report.binaries.size(),
                           hits, failed));
   }
-  return failed > 0 || report.binaries.empty() || report.cancelled ? kFailed : kDone;
+  if (report.cancelled) return Interrupted();
+  return failed > 0 || report.binaries.empty() ? kFailed : kDone;
 }
 
 }  // namespace

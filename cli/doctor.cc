@@ -6,6 +6,8 @@
 #include "cli/command.h"
 #include "cli/table.h"
 #include "core/status.h"
+#include "core/strings.h"
+#include "tuner/worker/client.h"
 
 namespace kvr::cli {
 namespace {
@@ -36,6 +38,13 @@ absl::StatusOr<int> RunDoctor(const GlobalOptions& global) {
                           {"explanation", component.explanation}});
     found.Row({component.name, std::string(StateName(component.state)), component.found});
   }
+  const absl::StatusOr<std::string> worker = FindWorker();
+  components.push_back({{"name", "worker"},
+                        {"state", worker.ok() ? "ready" : "missing"},
+                        {"found", worker.ok() ? *worker : ""},
+                        {"detail", ""},
+                        {"explanation", worker.ok() ? "" : std::string(What(worker.status()))}});
+  found.Row({"worker", worker.ok() ? "ready" : "missing", worker.ok() ? *worker : ""});
   Json devices = Json::array();
   Table table({{"device"},
                {"name"},
@@ -75,6 +84,8 @@ absl::StatusOr<int> RunDoctor(const GlobalOptions& global) {
   for (const Component& component : platform->components())
     if (component.state != Component::State::kReady)
       Print(absl::StrCat("\n", component.name, ": ", component.explanation, "\n"));
+  if (!worker.ok())
+    Print(StrCat("\nworker: ", What(worker.status()), "; ", Fix(worker.status()), "\n"));
   return broken ? kFailed : kDone;
 }
 

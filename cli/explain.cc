@@ -98,6 +98,10 @@ absl::StatusOr<int> RunExplain(const GlobalOptions& global, const OpOptions& opt
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, OpenPlatform(global));
   KVR_ASSIGN_OR_RETURN(const Catalog::Op* op, platform->catalog().FindOp(options.op));
   DeviceInfo device;
+  if (!options.profile.empty() && options.device != "auto") {
+    return Error(absl::StatusCode::kInvalidArgument, "--profile and --device are both given",
+                 "give the one to explain for");
+  }
   if (!options.profile.empty()) {
     KVR_ASSIGN_OR_RETURN(device, LoadProfile(options.profile));
   } else {

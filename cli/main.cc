@@ -1,7 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The kvr command: declares the subcommands, runs the one chosen.
+#include <algorithm>
+#include <new>
+#include <string_view>
+
 #include "cli/command.h"
+#include "core/status.h"
+
+namespace {
+
+absl::StatusOr<int> Run(const kvr::cli::Commands& commands) {
+  try {
+    return commands.run();
+  } catch (const std::bad_alloc&) {
+    return kvr::Error(absl::StatusCode::kResourceExhausted,
+                      "this shape needs more memory than the machine gives",
+                      "give smaller --axes, or free memory");
+  }
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   using namespace kvr::cli;
@@ -26,8 +45,15 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kDone : kWrongInput;
+    if (error.get_exit_code() == 0) return app.exit(error) == 0 ? kDone : kWrongInput;  // --help
+    return PrintError(kvr::Error(absl::StatusCode::kInvalidArgument, error.what(),
+                                 "see `kvr --help`, or `kvr SUBCOMMAND --help`"),
+                      std::count(argv, argv + argc, std::string_view("--json")) > 0);
   }
-  const absl::StatusOr<int> code = commands.run();
+  absl::StatusOr<int> code = Run(commands);
+  if (const absl::Status written = kvr::cli::FlushOutput(); code.ok() && !written.ok()) {
+    code = written;
+    commands.global.json = false;  // it would go where nothing arrives
+  }
   return code.ok() ? *code : PrintError(code.status(), commands.global.json);
 }

@@ -130,6 +130,16 @@ absl::StatusOr<int> RunRun(const GlobalOptions& global, const RunOptions& option
                {"max abs", Table::Align::kRight},
                {"median", Table::Align::kRight}});
   bool failed = false;
+  Json dropped = Json::array();
+  std::string notes;
+  for (const DroppedSelection& drop : runtime->dropped()) {
+    dropped.push_back({{"op", drop.op},
+                       {"variant", drop.variant},
+                       {"key", AxesJson(drop.key)},
+                       {"reason", drop.reason}});
+    notes += "dropped: the selection of " + drop.variant + " for " + AxesText(drop.key) + ": " +
+             drop.reason + "\n";
+  }
   for (const AxisVector& axes : shapes) {
     KVR_ASSIGN_OR_RETURN(Outcome outcome, RunShape(*runtime, *op, axes));
     failed |= outcome.comparison.status != TrialStatus::kPassed;
@@ -148,12 +158,15 @@ absl::StatusOr<int> RunRun(const GlobalOptions& global, const RunOptions& option
     table.Row({ShortShape(runtime->catalog(), options.op, outcome.item.axes), outcome.item.variant,
                outcome.item.why, status, absl::StrFormat("%.2e", outcome.comparison.max_abs),
                Microseconds(outcome.median_us)});
+    if (!outcome.comparison.reason.empty()) notes += outcome.comparison.reason + "\n";
   }
   const DeviceInfo& device = runtime->device().info();
   if (global.json) {
-    PrintJson({{"op", op->name()}, {"device", device.name}, {"results", results}});
+    PrintJson(
+        {{"op", op->name()}, {"device", device.name}, {"results", results}, {"dropped", dropped}});
   } else {
     Print(table.Render(TerminalWidth()));
+    Print(notes);
     Print("launched through the registry on " + device.name +
           ", frozen; times are of single launches with warm caches\n");
   }
@@ -165,7 +178,7 @@ absl::StatusOr<int> RunRun(const GlobalOptions& global, const RunOptions& option
 void AddRun(CLI::App& app, Commands& commands) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* sub =
-      Subcommand(app, "run", "Launch through the registry and check the result",
+      Subcommand(app, "run", "Launch through the registry, in this process, and check the result",
                  "kvr run mla_sparse_decode --axes num_tokens=16 --selections selections.json");
   options->AddOp(sub);
   options->AddAxes(sub);

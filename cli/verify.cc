@@ -16,6 +16,13 @@ struct VerifyOptions : OpOptions {
   uint64_t seed = 0;
 };
 
+// A run that gave no numbers has none to show.
+std::string Figure(TrialStatus status, double value) {
+  const bool compared =
+      status == TrialStatus::kPassed || status == TrialStatus::kIncorrectNumerical;
+  return compared ? absl::StrFormat("%.2e", value) : "-";
+}
+
 absl::StatusOr<int> RunVerify(const GlobalOptions& global, const VerifyOptions& options) {
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, OpenPlatform(global));
   VerifyRequest request;
@@ -51,8 +58,8 @@ absl::StatusOr<int> RunVerify(const GlobalOptions& global, const VerifyOptions& 
     table.Row({result.variant,
                ShortConfig(platform->catalog(), options.op, result.variant, result.config),
                ShortShape(platform->catalog(), options.op, result.axes),
-               std::string(TrialStatusName(result.status)), absl::StrFormat("%.2e", result.max_abs),
-               absl::StrFormat("%.2e", result.max_rel)});
+               std::string(TrialStatusName(result.status)), Figure(result.status, result.max_abs),
+               Figure(result.status, result.max_rel)});
   }
   if (global.json) {
     PrintJson({{"device", report.device.name},
@@ -72,26 +79,30 @@ absl::StatusOr<int> RunVerify(const GlobalOptions& global, const VerifyOptions& 
     Print(absl::StrFormat("%d of %d passed on %s (seed %d)\n", report.results.size() - failed,
                           report.results.size(), report.device.name, report.seed));
   }
-  return failed > 0 || report.results.empty() || report.cancelled ? kFailed : kDone;
+  if (report.cancelled) return Interrupted();
+  return failed > 0 || report.results.empty() ? kFailed : kDone;
 }
 
 }  // namespace
 
 void AddVerify(CLI::App& app, Commands& commands) {
   auto options = std::make_shared<VerifyOptions>();
-  CLI::App* sub =
-      Subcommand(app, "verify", "Prove variants against the operation's float64 reference",
-                 "kvr verify mla_sparse_decode --device host --axes num_tokens=7,topk=37");
+  CLI::App* sub = Subcommand(
+      app, "verify", "Hold variants against the operation's float64 reference, at the shapes given",
+      "kvr verify mla_sparse_decode --device host --axes num_tokens=7,topk=37");
   options->AddOp(sub);
   options->AddAxes(sub);
   options->AddVariants(sub);
   options->AddDevice(sub);
   options->AddAll(sub);
   sub->add_option("--memory", options->memory_mib, "most device memory to use, MiB")
-      ->type_name("MIB");
+      ->type_name("MIB")
+      ->check(CLI::PositiveNumber);
   sub->add_option("--timeout", options->timeout_s, "seconds that one config's kernels may take")
-      ->type_name("S");
-  sub->add_option("--seed", options->seed, "of the first input set; drawn anew when left out");
+      ->type_name("S")
+      ->check(CLI::PositiveNumber);
+  sub->add_option("--seed", options->seed, "of the first input set; drawn anew when left out")
+      ->check(CLI::NonNegativeNumber);
   sub->callback([&commands, options] {
     commands.run = [&commands, options] { return RunVerify(commands.global, *options); };
   });

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/work.h"
 
+#include <cstdio>
+
 #include "core/status.h"
 
 namespace kvr::cli {
@@ -26,6 +28,11 @@ TuneSettings Settings(const GlobalOptions& global, const OpOptions& options,
   return settings;
 }
 
+int Interrupted() {
+  std::fputs("kvr: interrupted; what was finished is above\n", stderr);
+  return kInterrupted;
+}
+
 Json SkippedJson(const std::vector<Skipped>& skipped) {
   Json json = Json::array();
   for (const Skipped& skip : skipped)
@@ -43,9 +50,9 @@ std::string ShortShape(const Catalog& catalog, const std::string& op, const Axes
   Axes shown;
   for (const AxisSpec& axis : (*found)->spec().axes) {
     const auto it = axes.find(axis.name);
-    if (!axis.is_const && it != axes.end()) shown.insert(*it);
+    if (it != axes.end() && !axis.is_const && it->second != axis.default_value) shown.insert(*it);
   }
-  return AxesText(shown);
+  return shown.empty() ? "defaults" : AxesText(shown);
 }
 
 std::string ShortConfig(const Catalog& catalog, const std::string& op, const std::string& variant,

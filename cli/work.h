@@ -16,10 +16,12 @@ namespace kvr::cli {
 absl::Status FillRequest(const OpOptions& options, WorkRequest* request);
 TuneSettings Settings(const GlobalOptions& global, const OpOptions& options, ProgressBar* progress);
 
+int Interrupted();  // says so on stderr; kInterrupted
+
 Json SkippedJson(const std::vector<Skipped>& skipped);
 void PrintSkipped(const std::vector<Skipped>& skipped);
 
-// The axes that can differ, for tables: "num_tokens=7,topk=37,..." without the op's constants.
+// The axes that are not at the op's default, for tables: "num_tokens=7,topk=37", or "defaults".
 std::string ShortShape(const Catalog& catalog, const std::string& op, const Axes& axes);
 
 // "config" for tables: what differs from the variant's default, or "default".
