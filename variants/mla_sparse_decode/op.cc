@@ -2,11 +2,22 @@
 #include "variants/mla_sparse_decode/op.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 namespace kvr {
 namespace mla_sparse_decode {
 namespace {
+
+// Rows of the cache that the generator's lists are expected to name at least once: each token draws
+// `topk` different slots of `cache`, so a row is left out by all with probability
+// (1 - topk/cache)^tokens. Padding, a few percent, is not taken off.
+int64_t DistinctRows(int64_t tokens, int64_t topk, int64_t cache) {
+  const double left_out =
+      1.0 - std::min(1.0, static_cast<double>(topk) / static_cast<double>(cache));
+  return std::llround(static_cast<double>(cache) *
+                      (1.0 - std::pow(left_out, static_cast<double>(tokens))));
+}
 
 OpSpec MakeSpec() {
   OpSpec op;
@@ -74,7 +85,8 @@ class MlaSparseDecode final : public Operation {
   // Each KV row once, however many tokens read it; q, output and the slot lists.
   int64_t MinimumBytes(const AxisVector& axes) const override {
     const int64_t slots = axes[kNumTokens] * axes[kTopk];
-    const int64_t rows = std::min(slots, axes[kNumPages] * axes[kPageSize]);
+    const int64_t rows =
+        DistinctRows(axes[kNumTokens], axes[kTopk], axes[kNumPages] * axes[kPageSize]);
     const int64_t key_bytes = 2 * (axes[kCkvDim] + axes[kKpeDim]);
     const int64_t value_bytes = 2 * axes[kCkvDim];
     return rows * key_bytes + axes[kNumTokens] * axes[kNumHeads] * (key_bytes + value_bytes) +
