@@ -20,6 +20,8 @@ bool IsWord(char c) {
 }
 
 constexpr std::string_view kDirectives[] = {"#include", "#include_next", "#import", "#embed"};
+// Of the host's assembler, in the text of an asm statement.
+constexpr std::string_view kAssembly[] = {".incbin", ".include"};
 constexpr std::string_view kQueries[] = {"__has_include", "__has_include_next", "__has_embed"};
 
 // The preprocessor's tokens, as far as they decide where a directive is. `at_` always stands on a
@@ -46,7 +48,9 @@ class Scanner {
         ReadDirective();
       } else if (c == '"' || c == '\'') {
         head = false;
+        const size_t begin = at_;
         SkipQuoted();
+        NoteAssembly(begin);
       } else if (IsDigit(c) || (c == '.' && IsDigit(Next()))) {
         head = false;
         SkipNumber();
@@ -123,6 +127,18 @@ class Scanner {
     at_ = end == text_.npos ? text_.size() : Unspliced(end + close.size());
   }
 
+  // The literal that began at `begin` and ends here may be assembly that names a file.
+  void NoteAssembly(size_t begin) {
+    std::string literal(text_.substr(begin, at_ - begin));
+    for (char& c : literal) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+    for (std::string_view directive : kAssembly) {
+      const size_t found = literal.find(directive);
+      if (found == literal.npos || IsWord(At(begin + found + directive.size()))) continue;
+      if (At(begin + found + directive.size()) == '.') continue;  // "see x.include.md"
+      found_.push_back({directive, "", false, begin, begin});
+    }
+  }
+
   // 0x1p-3, 1'000'000: a quote between digits opens no literal.
   void SkipNumber() {
     while (IsWord(At(at_)) || At(at_) == '.' || (At(at_) == '\'' && IsWord(Next()))) Advance();
@@ -178,6 +194,7 @@ class Scanner {
     const std::string_view word = Word();
     if (word == "R" || word == "LR" || word == "uR" || word == "UR" || word == "u8R") {
       if (At(at_) == '"') SkipRawString();
+      NoteAssembly(site);
     } else if (word == "defined") {
       SkipBlanks();
       if (At(at_) == '(') Advance();
@@ -211,7 +228,7 @@ class Scanner {
 std::pair<std::string, std::string> Objection(const FileReference& reference) {
   const std::string keyword(reference.keyword);
   const std::string in_bundle = "put the file into the bundle and list it under headers";
-  if (keyword == "#embed" || keyword == "__has_embed") {
+  if (keyword == "#embed" || keyword == "__has_embed" || keyword == ".incbin") {
     return {"a bundle may not use " + keyword + ": what it reads is not part of the binary's key",
             "write the data as an array in a header of the bundle"};
   }

@@ -18,7 +18,8 @@ namespace kvr {
 
 struct FileReference {
   std::string_view keyword;  // "#include", "#include_next", "#import", "#embed", "import",
-                             // "__has_include", "__has_include_next", "__has_embed"
+                             // "__has_include", "__has_include_next", "__has_embed"; the
+                             // assembler's ".incbin" and ".include" in a literal, without name
   std::string name;          // as written, delimiters excluded; empty: not a literal <...> or "..."
   bool quoted = false;
   size_t site = 0;   // where the reference stands in the text
@@ -28,9 +29,10 @@ std::vector<FileReference> FindFileReferences(std::string_view text);
 
 // Refuses what would let one of the bundle's own files read a file that the key does not hash, or
 // ask for it: an absolute name, a name that only the preprocessor can compute, #include_next,
-// #import, #embed. NVRTC opens these on the disk whatever its options say. Headers of a toolkit are
-// held to none of it. kInvalidArgument at the author's line and column. `unit` is as RenderUnit
-// makes it: its headers are the bundle's.
+// #import, #embed, .incbin. NVRTC opens these on the disk whatever its options say, and so does the
+// host's assembler. Who hides one on purpose (by pasting or concatenation) is not caught. Headers
+// of a toolkit are held to none of it. kInvalidArgument at the author's line and column. `unit` is
+// as RenderUnit makes it: its headers are the bundle's.
 absl::Status CheckFileReferences(const Unit& unit);
 
 }  // namespace kvr

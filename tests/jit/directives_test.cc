@@ -80,6 +80,12 @@ TEST(FindFileReferences, SeesQueriesWhereverTheyStand) {
               IsEmpty());
 }
 
+TEST(FindFileReferences, SeesAssemblyThatNamesAFile) {
+  EXPECT_THAT(Found("asm(\".incbin \\\"/x\\\"\"); asm(R\"(.INCLUDE \"/x\")\");"),
+              ElementsAre(".incbin ?", ".include ?"));
+  EXPECT_THAT(Found("f(\"x.include.md\", \".includes\", \"\");"), IsEmpty());
+}
+
 // What the whole of RenderUnit says about a bundle whose source begins like this.
 absl::Status Render(const std::string& head) {
   Variant variant = ScaleVariant();
@@ -107,7 +113,8 @@ TEST(CheckFileReferences, RefusesEveryWayToAnUnhashedFile) {
         "#import \"x.h\"\n", "#embed \"x\"\n", "import \"x.h\";\n",
         "#if __has_include(\"/abs/x.h\")\n#endif\n", "#if __has_include(H)\n#endif\n",
         "#define HI __has_include\n", "#if __has_include_next(<x.h>)\n#endif\n",
-        "#if __has_embed(<x>)\n#endif\n", "#if 0\n#include \"/abs/x.h\"\n#endif\n"}) {
+        "#if __has_embed(<x>)\n#endif\n", "asm(\".incbin \\\"/abs/x\\\"\");\n",
+        "asm(\".include \\\"/abs/x.s\\\"\");\n", "#if 0\n#include \"/abs/x.h\"\n#endif\n"}) {
     absl::Status status = Render(head);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << head;
     EXPECT_THAT(std::string(What(status)), StartsWith("scale.cu:")) << head;
