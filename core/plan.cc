@@ -272,7 +272,12 @@ absl::Status PlanProgram::Evaluate(const AxisVector& axes, absl::Span<const int6
     launch->kernel = static_cast<int>(i);
     ++plan->kernel_count;
   }
-  if (plan->kernel_count == 0) plan->workspace_bytes = 0;
+  // No kernel, no memory: a region of its own size must not ask to be cleared either.
+  if (plan->kernel_count == 0) {
+    plan->workspace_bytes = 0;
+    plan->region_offset.fill(0);
+    plan->region_bytes.fill(0);
+  }
   return absl::OkStatus();
 }
 

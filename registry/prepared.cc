@@ -181,6 +181,7 @@ absl::Status Prepared::CheckTensors(absl::Span<const TensorView> tensors) const 
 absl::Status Prepared::Launch(const PlanView& plan, absl::Span<const TensorView> tensors,
                               void* workspace, Stream stream) const {
   KVR_RETURN_IF_ERROR(CheckTensors(tensors));
+  if (plan.kernels.empty()) return absl::OkStatus();
   if (plan.workspace_bytes > 0 && workspace == nullptr) {
     return Error(absl::StatusCode::kInvalidArgument,
                  StrCat(variant_->op, "/", variant_->name, " needs ", plan.workspace_bytes,

@@ -69,6 +69,22 @@ TEST(Plan, EmptyBatchLaunchesNothingAndNeedsNoWorkspace) {
   EXPECT_EQ(plan.workspace_bytes, 0);
 }
 
+TEST(Plan, EmptyBatchHasNoRegionsWhateverTheirOwnSize) {
+  PlanBuilder builder = Builder();
+  builder.Region("partial", DType::kF32, "num_tokens").Region("flags", DType::kI32, "64");
+  builder.program.regions[1].zeroed = true;
+  builder.Kernel("split", {"num_tokens"}, {"128"});
+  LaunchPlan plan;
+  ASSERT_TRUE(builder.Evaluate({{"num_tokens", 3}}, {}, H200(), &plan).ok());
+  EXPECT_EQ(plan.region_bytes[1], 256);
+  EXPECT_EQ(plan.region_offset[1], 256);
+  ASSERT_TRUE(builder.Evaluate({{"num_tokens", 0}}, {}, H200(), &plan).ok());
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(plan.region_bytes[i], 0) << i;
+    EXPECT_EQ(plan.region_offset[i], 0) << i;
+  }
+}
+
 TEST(Plan, WhenZeroLeavesAKernelOutWithoutEvaluatingTheRest) {
   PlanBuilder builder = Builder();
   builder.Kernel("split", {"ceildiv(8, SPLITS)"}, {"128"}).when = builder.Parse("SPLITS > 0");
