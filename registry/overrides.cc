@@ -205,8 +205,9 @@ absl::StatusOr<Choice> Choose(const Catalog::Op& op, const Selection* selected,
   }
   const Variant& variant = *chosen.variant;
 
-  const bool same_variant =
-      selected != nullptr && selected->variant->fingerprint == variant.fingerprint;
+  // By name too: variants made of the same files, apart in their tunables, share a fingerprint.
+  const bool same_variant = selected != nullptr && selected->variant->name == variant.name &&
+                            selected->variant->fingerprint == variant.fingerprint;
   chosen.config = same_variant ? selected->config : DefaultConfig(variant.tunables);
 
   Config quality;

@@ -71,6 +71,31 @@ TEST_F(OverridesTest, ForcingBeatsTheSelectionAndTakesTheVariantsOwnDefaults) {
   EXPECT_THAT(ChooseFor(overrides)->why, HasSubstr("--variant"));
 }
 
+TEST_F(OverridesTest, ForcingASiblingOfTheSameFilesTakesItsOwnDefaults) {
+  // As a variant that extends another one and changes its tunables only.
+  World world({AxpyVariant("baseline", true), [] {
+                 auto w8 = AxpyVariant("w8");
+                 w8->tunables[0].values = {512};
+                 w8->tunables[0].default_value = 512;
+                 w8->fingerprint = AxpyVariant("baseline", true)->fingerprint;
+                 return w8;
+               }()});
+  const VariantPtr w8 = *world.catalog.Find("axpy", "w8");
+  Selection selected{.variant = w8, .config = DefaultConfig(w8->tunables)};
+  selected.binary = FingerprintOf("cubin");
+  absl::StatusOr<Overrides> overrides =
+      Overrides::FromEnvironment(world.catalog, {"KVR_FORCE_AXPY=baseline"});
+  ASSERT_TRUE(overrides.ok());
+  const auto choose = [&] { return Choose(*world.catalog.ops()[0], &selected, *overrides, {}); };
+  ASSERT_TRUE(choose().ok()) << choose().status();
+  EXPECT_EQ(choose()->selection.variant->name, "baseline");
+  EXPECT_EQ(choose()->selection.config.at("BLOCK"), 64);
+  EXPECT_EQ(choose()->selection.binary, Fingerprint{});
+  ASSERT_TRUE(overrides->Force(world.catalog, "axpy", "w8").ok());
+  EXPECT_EQ(choose()->selection.config.at("BLOCK"), 512);
+  EXPECT_EQ(choose()->selection.binary, selected.binary);
+}
+
 TEST_F(OverridesTest, AnOverriddenChoiceIsNeverStored) {
   const Choice choice = *ChooseFor(Environment({"KVR_AXPY_CTAS=2048"}));
   EXPECT_TRUE(choice.selection.overridden);
