@@ -47,11 +47,9 @@ struct BoundLaunch::State {
 // new address of a tensor or of the workspace is one store.
 absl::Status BoundLaunch::State::Rebind(Stream stream) {
   const EpochGuard guard;
-  const Snapshot* snapshot = dispatcher->current.load(std::memory_order_seq_cst);
   Resolved resolved;
   LaunchPlan scratch;
   KVR_RETURN_IF_ERROR(dispatcher->Resolve(op, axes, stream, &scratch, &resolved));
-  snapshot = dispatcher->current.load(std::memory_order_seq_cst);  // policy jit may have loaded
   prepared = *resolved.prepared;
   kernels.assign(resolved.plan.kernels.begin(), resolved.plan.kernels.end());
   const size_t count = prepared->variant().plan.regions.size();
@@ -62,9 +60,11 @@ absl::Status BoundLaunch::State::Rebind(Stream stream) {
   plan.region_offset = region_offset.data();
   plan.region_bytes = region_bytes.data();
   missed = resolved.missed;
-  table = snapshot->ops[op];
-  streams = snapshot->streams;
-  version = snapshot->version;
+  // Of the very snapshot that was resolved: a newer one has another version, so the next launch
+  // sees that it must re-plan.
+  table = resolved.snapshot->ops[op];
+  streams = resolved.snapshot->streams;
+  version = resolved.snapshot->version;
   clears = false;
   for (const RegionSpec& region : prepared->variant().plan.regions) clears |= region.zeroed;
   for (size_t i = 0; i < kernels.size(); ++i) {

@@ -48,8 +48,8 @@ absl::Status Dispatcher::Launch(OpHandle op, absl::Span<const TensorView> tensor
   LaunchPlan scratch;
   Resolved resolved;
   KVR_RETURN_IF_ERROR(impl_->Resolve(op.index, axes, stream, &scratch, &resolved));
-  return impl_->Enqueue(**resolved.prepared, resolved.plan, *snapshot.streams, tensors, stream,
-                        workspace);
+  return impl_->Enqueue(**resolved.prepared, resolved.plan, *resolved.snapshot->streams, tensors,
+                        stream, workspace);
 }
 
 absl::Status Dispatcher::Launch(std::string_view op, absl::Span<const TensorView> tensors,
@@ -123,14 +123,15 @@ absl::Status Dispatcher::Impl::Resolve(int op, const AxisVector& axes, Stream st
   const Snapshot* snapshot = current.load(std::memory_order_seq_cst);
   const std::shared_ptr<const OpTable>* table = &snapshot->ops[op];
   const BucketedKey key = (*table)->policy.Bucket(axes);
-  // Twice at most: the second time after policy `jit` has loaded the shape.
+  // Twice at most: the second time after policy `jit` has loaded the shape, or has failed to.
   for (bool tried = false;; tried = true) {
+    resolved->snapshot = snapshot;
     if (const auto shape = (*table)->shapes.find(axes); shape != (*table)->shapes.end()) {
-      *resolved = {&(*shape)->prepared, (*shape)->plan(), (*shape)->missed};
+      *resolved = {snapshot, &(*shape)->prepared, (*shape)->plan(), (*shape)->missed};
     } else if (const auto loaded = (*table)->keys.find(key); loaded != (*table)->keys.end()) {
       absl::Status status = loaded->second.prepared->Plan(axes, scratch);
       if (status.ok()) {
-        *resolved = {&loaded->second.prepared, *scratch, loaded->second.missed};
+        *resolved = {snapshot, &loaded->second.prepared, *scratch, loaded->second.missed};
       } else if (!absl::IsFailedPrecondition(status)) {
         return status;
       }
@@ -138,7 +139,7 @@ absl::Status Dispatcher::Impl::Resolve(int op, const AxisVector& axes, Stream st
     if (resolved->prepared != nullptr && !resolved->missed) return absl::OkStatus();
     if (!tried) CountMiss(*table, key);
     if (resolved->prepared != nullptr || tried || options.miss_policy != MissPolicy::kJit ||
-        self.frozen()) {
+        self.frozen() || (*table)->failed.count(key) > 0) {
       break;
     }
     KVR_ASSIGN_OR_RETURN(const bool capturing, self.device_.IsCapturing(stream));
@@ -148,9 +149,13 @@ absl::Status Dispatcher::Impl::Resolve(int op, const AxisVector& axes, Stream st
     for (const AxisSpec& axis : spec.axes) {
       if (axis.is_const) free_axes.erase(axis.name);
     }
-    KVR_ASSIGN_OR_RETURN(const LoadReport report, self.Load(spec.name, {free_axes}));
-    if (!report.ready()) return report.items.front().status;
-    counters.loaded_in_launch.fetch_add(1, std::memory_order_relaxed);
+    // Axes that the op itself rules out are the caller's mistake, and nothing to load.
+    KVR_RETURN_IF_ERROR(ResolveAxes(spec, free_axes).status());
+    // A failure is in the new table: the launches after this one do not try again.
+    const absl::StatusOr<LoadReport> report = self.Load(spec.name, {free_axes});
+    if (report.ok() && report->ready()) {
+      counters.loaded_in_launch.fetch_add(1, std::memory_order_relaxed);
+    }
     snapshot = current.load(std::memory_order_seq_cst);
     table = &snapshot->ops[op];
   }
@@ -158,17 +163,22 @@ absl::Status Dispatcher::Impl::Resolve(int op, const AxisVector& axes, Stream st
   const bool serve = options.miss_policy != MissPolicy::kError;
   if (serve && resolved->prepared == nullptr && (*table)->baseline != nullptr) {
     KVR_RETURN_IF_ERROR((*table)->baseline->Plan(axes, scratch));
-    *resolved = {&(*table)->baseline, *scratch, true};
+    *resolved = {snapshot, &(*table)->baseline, *scratch, true};
   }
   if (serve && resolved->prepared != nullptr) {
     counters.baseline.fetch_add(1, std::memory_order_relaxed);
     return absl::OkStatus();
   }
   counters.refused.fetch_add(1, std::memory_order_relaxed);
-  return Error(absl::StatusCode::kFailedPrecondition,
-               StrCat((*table)->op->name(), ": key {", AxesText((*table)->policy.Named(key)), "} (",
-                      AxesText(NamedAxes((*table)->op->spec(), axes)), ") is not loaded",
-                      serve ? ", nor is the baseline" : " and the miss policy is 'error'"),
+  const std::string what =
+      StrCat((*table)->op->name(), ": key {", AxesText((*table)->policy.Named(key)), "} (",
+             AxesText(NamedAxes((*table)->op->spec(), axes)), ") is not loaded",
+             serve ? ", nor is the baseline" : " and the miss policy is 'error'");
+  if (const auto failure = (*table)->failed.find(key); serve && failure != (*table)->failed.end()) {
+    return Error(absl::StatusCode::kFailedPrecondition, StrCat(what, ": ", What(failure->second)),
+                 Fix(failure->second));
+  }
+  return Error(absl::StatusCode::kFailedPrecondition, what,
                "Load these axes before capturing or freezing");
 }
 

@@ -47,7 +47,9 @@ class Jit;
 enum class MissPolicy : uint8_t {
   kBaseline,  // the baseline serves it, where it is loaded; else an error
   kError,
-  kJit,  // loads it in the launch while thawed and not capturing; else as kBaseline
+  // Loads it in the launch while thawed and not capturing; else, and where that failed, as
+  // kBaseline. A key that failed is tried again by Load and by the next generation only.
+  kJit,
 };
 absl::StatusOr<MissPolicy> ParseMissPolicy(std::string_view name);  // "baseline", "error", "jit"
 

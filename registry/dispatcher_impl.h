@@ -20,6 +20,9 @@ namespace kvr {
 
 // What serves a launch; the pointers hold as long as the EpochGuard, or point at `scratch`.
 struct Resolved {
+  // Where all of it is from. Whatever else the launch needs is taken from here as well: `current`
+  // may have moved on.
+  const Snapshot* snapshot = nullptr;
   const PreparedPtr* prepared = nullptr;
   PlanView plan;
   bool missed = false;

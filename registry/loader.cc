@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -17,6 +18,25 @@ constexpr unsigned kMaxBuildThreads = 16;
 
 Selection BaselineSelection(const Catalog::Op& op) {
   return {.variant = op.baseline, .config = DefaultConfig(op.baseline->tunables)};
+}
+
+// work(0) ... work(count - 1), on this thread and some more.
+void InParallel(size_t count, const std::function<void(size_t)>& work) {
+  std::atomic<size_t> next{0};
+  const auto run = [&] {
+    for (size_t i = next++; i < count; i = next++) work(i);
+  };
+  const size_t threads =
+      std::min({count, static_cast<size_t>(std::max(1u, std::thread::hardware_concurrency())),
+                static_cast<size_t>(kMaxBuildThreads)});
+  std::vector<std::thread> helpers;
+  try {
+    for (size_t i = 1; i < threads; ++i) helpers.emplace_back(run);
+  } catch (const std::system_error&) {
+    // No more threads to be had: those that run, and this one, do it all.
+  }
+  run();
+  for (std::thread& helper : helpers) helper.join();
 }
 
 }  // namespace
@@ -37,46 +57,58 @@ absl::StatusOr<Built> Loader::GetBinary(const OpSpec& op, const Selection& selec
   return jit_.Build(op, *selection.variant, selection.config, target);
 }
 
+void Loader::PrepareBuilt(const OpSpec& op, Task* task) {
+  Ready& ready = task->ready;
+  if (!task->built.ok()) {
+    ready.prepared = task->built.status();
+    return;
+  }
+  const Built& built = *task->built;
+  ready.cache_hit = built.cache_hit;
+  ready.milliseconds = built.milliseconds;
+  std::weak_ptr<Module>& module = modules_[built.binary->key];
+  ready.prepared = Prepare(device_, op, task->selection->variant, task->selection->config,
+                           built.binary, module.lock());
+  if (ready.prepared.ok()) module = (*ready.prepared)->module();
+}
+
 void Loader::PrepareAll(const OpSpec& op, const Wanted& wanted) {
-  std::vector<const Selection*> todo;
-  std::vector<std::string> names;
+  std::vector<Task> tasks;
   for (const auto& [identity, selection] : wanted) {
-    if (ready_.count(identity) > 0) continue;
-    names.push_back(identity);
-    todo.push_back(&selection);
+    if (ready_.count(identity) == 0) tasks.push_back({&identity, &selection});
   }
-  if (todo.empty()) return;
+  InParallel(tasks.size(), [&](size_t i) { tasks[i].built = GetBinary(op, *tasks[i].selection); });
 
-  std::vector<absl::StatusOr<Built>> built(todo.size(), absl::UnknownError("not tried"));
-  std::atomic<size_t> next{0};
-  const auto work = [&] {
-    for (size_t i = next++; i < todo.size(); i = next++) built[i] = GetBinary(op, *todo[i]);
-  };
-  const size_t threads =
-      std::min({todo.size(), static_cast<size_t>(std::max(1u, std::thread::hardware_concurrency())),
-                static_cast<size_t>(kMaxBuildThreads)});
-  std::vector<std::thread> helpers;
-  try {
-    for (size_t i = 1; i < threads; ++i) helpers.emplace_back(work);
-  } catch (const std::system_error&) {
-    // No more threads to be had: those that run, and this one, do it all.
-  }
-  work();
-  for (std::thread& helper : helpers) helper.join();
-
-  for (size_t i = 0; i < todo.size(); ++i) {
-    Ready ready;
-    if (built[i].ok()) {
-      ready.cache_hit = built[i]->cache_hit;
-      ready.milliseconds = built[i]->milliseconds;
-      std::weak_ptr<Module>& module = modules_[built[i]->binary->key];
-      ready.prepared =
-          Prepare(device_, op, todo[i]->variant, todo[i]->config, built[i]->binary, module.lock());
-      if (ready.prepared.ok()) module = (*ready.prepared)->module();
-    } else {
-      ready.prepared = built[i].status();
+  // A binary named by its key comes from elsewhere and may not load here (an object made for
+  // another CPU). Where there is a compiler, its source does as well.
+  std::vector<Task*> again;
+  const std::string& target = device_.info().target;
+  for (Task& task : tasks) {
+    PrepareBuilt(op, &task);
+    if (task.ready.prepared.ok() || !task.built.ok() ||
+        (*task.built).binary->key != task.selection->binary || !jit_.CanCompile(target)) {
+      continue;
     }
-    (ready.prepared.ok() ? ready_ : failed_).insert_or_assign(names[i], std::move(ready));
+    task.ready.unloadable = std::string(What(task.ready.prepared.status()));
+    again.push_back(&task);
+  }
+  InParallel(again.size(), [&](size_t i) {
+    const Selection& selection = *again[i]->selection;
+    again[i]->built = jit_.Build(op, *selection.variant, selection.config, target);
+  });
+  for (Task* task : again) {
+    // The same key is the same binary, which has failed.
+    if (task->built.ok() && (*task->built).binary->key == task->selection->binary) continue;
+    PrepareBuilt(op, task);
+    if (task->ready.prepared.ok()) continue;
+    task->ready.prepared = WithContext(StrCat("the binary that was measured does not load (",
+                                              task->ready.unloadable, "), nor does one built anew"),
+                                       task->ready.prepared.status());
+  }
+
+  for (Task& task : tasks) {
+    auto& outcomes = task.ready.prepared.ok() ? ready_ : failed_;
+    outcomes.insert_or_assign(*task.identity, std::move(task.ready));
   }
 }
 
@@ -158,7 +190,9 @@ void Loader::Add(const Generation& generation, const std::vector<AxisVector>& sh
     bool missed = item.missed;
     out.binary = prepared->binary()->key;
     if (choice.selection.binary != Fingerprint{} && choice.selection.binary != out.binary) {
-      out.why += "; built anew: compiler or headers differ from what was measured";
+      out.why += ready.unloadable.empty()
+                     ? "; built anew: compiler or headers differ from what was measured"
+                     : StrCat("; built anew: what was measured does not load: ", ready.unloadable);
     }
     table->keys.insert_or_assign(item.key, ServedKey{prepared, missed});
     LaunchPlan plan;
@@ -190,6 +224,22 @@ void Loader::Add(const Generation& generation, const std::vector<AxisVector>& sh
     table->shapes.erase(item.axes);
     table->shapes.insert(
         std::make_shared<const ServedShape>(item.axes, std::move(prepared), plan, missed));
+  }
+
+  // 4. What failed, for policy `jit`.
+  const LoadItem* outcome = report->items.data() + (report->items.size() - work.size());
+  for (const Work& item : work) {
+    const absl::Status& status = (outcome++)->status;
+    if (status.ok()) {
+      table->failed.erase(item.key);
+      continue;
+    }
+    table->failed.insert_or_assign(item.key, status);
+    // A launch of it falls to the baseline, which must find room.
+    if (LaunchPlan other;
+        table->baseline != nullptr && table->baseline->Plan(item.axes, &other).ok()) {
+      *workspace_bytes = std::max(*workspace_bytes, other.workspace_bytes);
+    }
   }
 
   // Whoever asks again gets them from memory.

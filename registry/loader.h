@@ -34,12 +34,20 @@ class Loader {
     absl::StatusOr<PreparedPtr> prepared = absl::UnknownError("not tried");
     bool cache_hit = false;
     double milliseconds = 0;
+    std::string unloadable;  // why what was measured does not serve; empty: it was not tried
   };
   using Wanted = std::map<std::string, Selection>;
+  struct Task {  // one selection to make ready
+    const std::string* identity;
+    const Selection* selection;
+    absl::StatusOr<Built> built = absl::UnknownError("not tried");
+    Ready ready = {};
+  };
 
   static std::string IdentityOf(const Selection& selection);
   void PrepareAll(const OpSpec& op, const Wanted& wanted);
   absl::StatusOr<Built> GetBinary(const OpSpec& op, const Selection& selection);
+  void PrepareBuilt(const OpSpec& op, Task* task);
 
   const Catalog& catalog_;
   Device& device_;

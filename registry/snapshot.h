@@ -15,6 +15,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
 #include "core/key_policy.h"
 #include "core/plan.h"
 #include "registry/catalog.h"
@@ -96,6 +97,9 @@ struct OpTable {
   absl::flat_hash_map<BucketedKey, ServedKey> keys;
   absl::flat_hash_set<ServedShapePtr, ShapeHash, ShapeEqual> shapes;
   PreparedPtr baseline;  // null: not loaded, or it does not run here
+  // Keys whose last load failed, and why. Policy `jit` does not try them again: the next explicit
+  // Load or generation does.
+  absl::flat_hash_map<BucketedKey, absl::Status> failed;
 };
 
 struct Snapshot {

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+#include <utility>
+
 #include "registry/dispatcher.h"
 #include "tests/registry/counting_new.h"
 #include "tests/registry/fakes.h"
@@ -54,6 +57,22 @@ TEST(Dispatch, AnEmptyBatchLaunchesNothing) {
   ASSERT_TRUE(dispatcher->Load("axpy", {{{"n", 0}}})->ready());
   EXPECT_TRUE(dispatcher->Launch("axpy", AxpyTensors(0).views, kDefaultStream).ok());
   EXPECT_EQ(world.device->counters().launches, 0);
+}
+
+TEST(Dispatch, AnEmptyBatchClearsNothingThoughARegionHasASizeOfItsOwn) {
+  auto variant = AxpyVariant("baseline", true);
+  variant->plan.regions[0].elements = Expr::Constant(64);
+  World world({std::move(variant)});
+  const auto dispatcher = world.Dispatch();
+  ASSERT_TRUE(dispatcher->Load("axpy", {{{"n", 0}}, {{"n", 1}}})->ready());
+  const AxpyTensors none(0), one(1);
+  EXPECT_TRUE(dispatcher->Launch("axpy", none.views, kDefaultStream).ok());
+  absl::StatusOr<BoundLaunch> bound = dispatcher->Bind("axpy", none.views);
+  ASSERT_TRUE(bound.ok());
+  EXPECT_TRUE(bound->Launch(kDefaultStream).ok());
+  EXPECT_EQ(world.device->counters().bytes_set, 0);
+  EXPECT_TRUE(dispatcher->Launch("axpy", one.views, kDefaultStream).ok());
+  EXPECT_EQ(world.device->counters().bytes_set, 256);
 }
 
 TEST(Dispatch, AllocatesNothingOnceWarm) {
@@ -176,6 +195,86 @@ TEST(Dispatch, AMissIsCompiledWhereThePolicySaysSoUnlessFrozenOrCapturing) {
   EXPECT_EQ(dispatcher->counters().baseline, 2u);
   EXPECT_EQ(world.compiles, compiles);
   world.device->DestroyStream(stream);
+}
+
+TEST(Dispatch, AMissThatDoesNotCompileTakesTheBaselineAndIsNotTriedAgain) {
+  World world({AxpyVariant("baseline", true), AxpyVariant("broken"), AxpyVariant("wide")});
+  const auto dispatcher = world.Dispatch({.miss_policy = MissPolicy::kJit});
+  ASSERT_TRUE(dispatcher->PrepareStream(kDefaultStream).ok());
+  ASSERT_TRUE(dispatcher->Publish(world.Select({{64, "broken"}}, 1)).ok());
+  const AxpyTensors tensors(64);
+  const absl::Status first = dispatcher->Launch("axpy", tensors.views, kDefaultStream);
+  EXPECT_TRUE(first.ok()) << first;
+  absl::StatusOr<BoundLaunch> bound = dispatcher->Bind("axpy", tensors.views);
+  ASSERT_TRUE(bound.ok()) << bound.status();
+  EXPECT_EQ(bound->prepared().variant().name, "baseline");
+
+  const int64_t builds = world.jit->stats().builds;
+  const int64_t before = AllocationsOfThisThread();
+  int failures = 0;
+  for (int i = 0; i < 10; ++i) {
+    failures += !dispatcher->Launch("axpy", tensors.views, kDefaultStream).ok();
+  }
+  EXPECT_EQ(AllocationsOfThisThread() - before, 0);
+  EXPECT_EQ(failures, 0);
+  EXPECT_EQ(world.jit->stats().builds, builds);
+  EXPECT_EQ(dispatcher->counters().baseline, 12u);
+  EXPECT_EQ(dispatcher->counters().misses, 12u);
+  EXPECT_EQ(dispatcher->counters().loaded_in_launch, 0u);
+
+  // The next generation is another chance.
+  ASSERT_TRUE(dispatcher->Publish(world.Select({{64, "wide"}}, 2)).ok());
+  EXPECT_TRUE(bound->Launch(kDefaultStream).ok());
+  EXPECT_EQ(bound->prepared().variant().name, "wide");
+  EXPECT_EQ(dispatcher->counters().loaded_in_launch, 1u);
+}
+
+TEST(Dispatch, AMissThatNothingServesSaysWhyItDidNotLoad) {
+  auto baseline = AxpyVariant("broken", true);
+  World world({std::move(baseline)});
+  const auto dispatcher = world.Dispatch({.miss_policy = MissPolicy::kJit});
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status status = dispatcher->Launch("axpy", AxpyTensors(64).views, kDefaultStream);
+    EXPECT_TRUE(absl::IsFailedPrecondition(status));
+    EXPECT_THAT(std::string(What(status)), HasSubstr("broken.cu:1:1"));
+  }
+  EXPECT_EQ(dispatcher->counters().refused, 2u);
+  EXPECT_EQ(world.jit->stats().builds, 1);
+}
+
+TEST(Dispatch, AForcedVariantThatDoesNotFitIsNotLoadedAgainAtEveryLaunch) {
+  World world({AxpyVariant("baseline", true), AxpyVariant("even", false, "mod(n, 2) == 0")});
+  SteppedDevice device(*world.device);
+  DispatcherOptions options{.miss_policy = MissPolicy::kJit};
+  ASSERT_TRUE(options.overrides.Force(world.catalog, "axpy", "even").ok());
+  Dispatcher dispatcher(world.catalog, device, *world.jit, std::move(options));
+  ASSERT_TRUE(dispatcher.PrepareStream(kDefaultStream).ok());
+  int asked = 0;  // whether to load, and which workspace
+  device.on_is_capturing = [&] { ++asked; };
+  const AxpyTensors odd(61), even(62);
+  const absl::Status first = dispatcher.Launch("axpy", odd.views, kDefaultStream);
+  EXPECT_TRUE(first.ok()) << first;
+  EXPECT_EQ(asked, 2);
+  EXPECT_TRUE(dispatcher.Launch("axpy", odd.views, kDefaultStream).ok());
+  EXPECT_TRUE(dispatcher.Launch("axpy", even.views, kDefaultStream).ok());
+  EXPECT_EQ(asked, 4);
+  EXPECT_EQ(dispatcher.counters().baseline, 2u);
+  EXPECT_EQ(dispatcher.Bind("axpy", even.views)->prepared().variant().name, "even");
+}
+
+TEST(Dispatch, ALaunchThatLoadedTakesTheWorkspacesItGrew) {
+  World world;
+  SteppedDevice device(*world.device);
+  Dispatcher dispatcher(world.catalog, device, *world.jit, {.miss_policy = MissPolicy::kJit});
+  ASSERT_TRUE(dispatcher.PrepareStream(kDefaultStream).ok());
+  int asked = 0;
+  device.on_is_capturing = [&] {
+    if (++asked == 2) dispatcher.Freeze();  // first: whether to load; second: which workspace
+  };
+  const absl::Status status = dispatcher.Launch("axpy", AxpyTensors(1000).views, kDefaultStream);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(asked, 2);
+  EXPECT_EQ(dispatcher.counters().loaded_in_launch, 1u);
 }
 
 TEST(Dispatch, AKeyTheGenerationDoesNotSelectIsAMissForThatOpOnly) {
@@ -364,6 +463,39 @@ TEST(Dispatch, TheMeasuredBinaryIsTakenFromTheCacheWithoutACompiler) {
   EXPECT_FALSE(report->fallback.ok());
 }
 
+TEST(Dispatch, AMeasuredBinaryThatDoesNotLoadHereIsBuiltAnew) {
+  World world;
+  auto foreign = std::make_shared<Binary>();  // none of the kernels: as little use as another CPU's
+  foreign->key = FingerprintOf("foreign");
+  foreign->target = "null";
+  foreign->bytes = "foreign";
+  world.cache.Put(foreign, "foreign");
+  const GenerationPtr plain = world.Select({{1000, "wide"}});
+  const BucketedKey key = plain->FindOp("axpy")->selections.begin()->first;
+  Selection selection = *plain->Find("axpy", key);
+  selection.binary = foreign->key;
+  GenerationBuilder builder(*plain);
+  ASSERT_TRUE(builder.Select("axpy", key, selection).ok());
+
+  const auto dispatcher = world.Dispatch();
+  ASSERT_TRUE(dispatcher->Publish(builder.Build(1)).ok());
+  const absl::StatusOr<LoadReport> report = dispatcher->Load("axpy", kShapes);
+  ASSERT_TRUE(report.ok());
+  ASSERT_TRUE(report->ready()) << report->Text();
+  EXPECT_EQ(report->items[0].variant, "wide");
+  EXPECT_NE(report->items[0].binary, foreign->key);
+  EXPECT_FALSE(report->items[0].cache_hit);
+  EXPECT_THAT(report->items[0].why, HasSubstr("does not load: axpy/wide"));
+  EXPECT_EQ(dispatcher->Bind("axpy", AxpyTensors(1000).views)->prepared().variant().name, "wide");
+
+  // Without a compiler the reason is that of the binary.
+  Jit no_compilers({}, &world.cache);
+  Dispatcher cannot(world.catalog, *world.device, no_compilers, {});
+  ASSERT_TRUE(cannot.Publish(builder.Build(1)).ok());
+  EXPECT_THAT(std::string(What(cannot.Load("axpy", kShapes)->items[0].status)),
+              HasSubstr("has no kernel 'axpy<BLOCK>'"));
+}
+
 TEST(Workspaces, AreSizedAtLoadPerStreamAndApartForCaptures) {
   World world;
   const auto dispatcher = world.Dispatch();
@@ -447,6 +579,32 @@ TEST(Bound, ScalarsAreCopiedAndTensorsMayMove) {
   BoundLaunch moved = *std::move(bound);
   EXPECT_TRUE(moved.Launch(kDefaultStream).ok());
   EXPECT_EQ(moved.workspace_bytes(), 256);
+}
+
+TEST(Bound, AGenerationPublishedWhileItPlansIsTakenByTheNextLaunch) {
+  World world;
+  SteppedDevice device(*world.device);
+  Dispatcher dispatcher(world.catalog, device, *world.jit, {.miss_policy = MissPolicy::kJit});
+  ASSERT_TRUE(dispatcher.Load("axpy", kShapes)->ready());
+  ASSERT_TRUE(dispatcher.PrepareStream(kDefaultStream).ok());
+  const AxpyTensors tensors(5000);
+  world.device->SetCapturing(kDefaultStream, true);  // so that the miss is not loaded at once
+  int failures = 0;
+  bool published = false;
+  device.on_is_capturing = [&] {
+    if (std::exchange(published, true)) return;
+    std::thread([&] {
+      failures += !dispatcher.Publish(world.Select({{1000, "wide"}, {5000, "wide"}})).ok();
+      failures += !dispatcher.Load("axpy", {{{"n", 5000}}})->ready();
+    }).join();
+  };
+  absl::StatusOr<BoundLaunch> bound = dispatcher.Bind("axpy", tensors.views);
+  ASSERT_TRUE(bound.ok()) << bound.status();
+  EXPECT_EQ(failures, 0);
+  EXPECT_EQ(bound->prepared().variant().name, "baseline");
+  world.device->SetCapturing(kDefaultStream, false);
+  EXPECT_TRUE(bound->Launch(kDefaultStream).ok());
+  EXPECT_EQ(bound->prepared().variant().name, "wide");
 }
 
 TEST(Bound, AMissedKeyIsCountedAtEveryLaunch) {

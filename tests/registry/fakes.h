@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -80,6 +81,54 @@ struct World {
   std::atomic<int> compiles{0};
   BinaryCache cache{""};
   std::unique_ptr<Jit> jit;
+};
+
+// The null device, and a place to step in where a launch asks whether its stream captures: what
+// another thread may do meanwhile happens there every time.
+class SteppedDevice : public Device {
+ public:
+  explicit SteppedDevice(NullDevice& device) : device_(device) {}
+  std::function<void()> on_is_capturing;
+
+  const DeviceInfo& info() const override { return device_.info(); }
+  absl::StatusOr<void*> Allocate(int64_t bytes) override { return device_.Allocate(bytes); }
+  void Free(void* memory) override { device_.Free(memory); }
+  absl::Status CopyToDevice(void* to, const void* from, int64_t bytes, Stream stream) override {
+    return device_.CopyToDevice(to, from, bytes, stream);
+  }
+  absl::Status CopyToHost(void* to, const void* from, int64_t bytes, Stream stream) override {
+    return device_.CopyToHost(to, from, bytes, stream);
+  }
+  absl::Status MemsetAsync(void* to, uint8_t value, int64_t bytes, Stream stream) override {
+    return device_.MemsetAsync(to, value, bytes, stream);
+  }
+  absl::StatusOr<Stream> CreateStream() override { return device_.CreateStream(); }
+  void DestroyStream(Stream stream) override { device_.DestroyStream(stream); }
+  absl::Status Synchronize(Stream stream) override { return device_.Synchronize(stream); }
+  absl::StatusOr<bool> IsCapturing(Stream stream) override {
+    if (on_is_capturing != nullptr) on_is_capturing();
+    return device_.IsCapturing(stream);
+  }
+  absl::StatusOr<Event> CreateEvent() override { return device_.CreateEvent(); }
+  void DestroyEvent(Event event) override { device_.DestroyEvent(event); }
+  absl::Status Record(Event event, Stream stream) override { return device_.Record(event, stream); }
+  absl::StatusOr<double> ElapsedUs(Event start, Event stop) override {
+    return device_.ElapsedUs(start, stop);
+  }
+  absl::StatusOr<std::unique_ptr<Module>> Load(const Binary& binary) override {
+    return device_.Load(binary);
+  }
+  absl::StatusOr<int> BlocksPerSm(Function function, int threads, int64_t smem) override {
+    return device_.BlocksPerSm(function, threads, smem);
+  }
+  absl::Status Launch(Function function, const KernelLaunch& launch,
+                      const LaunchAttributes& attributes, void* const* params,
+                      Stream stream) override {
+    return device_.Launch(function, launch, attributes, params, stream);
+  }
+
+ private:
+  NullDevice& device_;
 };
 
 // x, y, alpha, out of length n.
