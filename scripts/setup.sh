@@ -248,6 +248,8 @@ kvr_build() {
   local preset="$1" start
   shift
   local cuda=(-U KVR_CUDA_INCLUDE -DKVR_NO_SYSTEM_CUDA=ON "-DKVR_CUDA_HOME=$KVR_CUDA")
+  # One clone's compiles serve the next one's: ccache sees paths relative to the tree.
+  export CCACHE_BASEDIR="${CCACHE_BASEDIR-$KVR_ROOT}" CCACHE_ABSSTDERR="${CCACHE_ABSSTDERR-1}"
   start="$(kvr_seconds)"
   cd "$KVR_ROOT"
   kvr_logged configure env -u CUDA_HOME cmake --preset "$preset" "${cuda[@]}" "$@" || return 1
