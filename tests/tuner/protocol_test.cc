@@ -56,7 +56,7 @@ TEST(ProtocolTest, RepliesRoundTripWithSamplesThatAreNoNumbers) {
   verdict.reason = "said \"x\"\n and \xff bytes";
   message.verdicts = {verdict};
   message.samples = {{1.5, std::numeric_limits<double>::quiet_NaN()}};
-  message.session = {2, 5, true};
+  message.session = {2, 5, true, 3, 7};
   const absl::StatusOr<Message> back = DecodeMessage(EncodeMessage(message));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->kind, Message::Kind::kReply);
@@ -68,6 +68,17 @@ TEST(ProtocolTest, RepliesRoundTripWithSamplesThatAreNoNumbers) {
   EXPECT_TRUE(std::isnan(back->samples[0][1]));
   EXPECT_EQ(back->session.buffer_sets, 5);
   EXPECT_TRUE(back->session.cold);
+  EXPECT_EQ(back->session.launches_least, 3);
+  EXPECT_EQ(back->session.launches_most, 7);
+}
+
+TEST(ProtocolTest, MergedSessionsPromiseOnlyWhatBothDo) {
+  const SessionInfo merged = Merge({2, 200, true, 4, 9}, {2, 64, false, 7, 12});
+  EXPECT_EQ(merged.buffer_sets, 64);
+  EXPECT_FALSE(merged.cold);
+  EXPECT_EQ(merged.launches_least, 4);
+  EXPECT_EQ(merged.launches_most, 12);
+  EXPECT_TRUE(Merge({}, {2, 200, true, 0, 0}).cold);
 }
 
 TEST(ProtocolTest, ErrorsKeepCodeWhatAndFix) {

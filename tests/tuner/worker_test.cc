@@ -4,12 +4,15 @@
 // whom.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -96,6 +99,69 @@ bool GoesAway(pid_t pid) {
   return false;
 }
 
+// A worker in front of the real one that dies on cue: the text `cue` in a stage while a sample of
+// more than one subject runs.
+WorkerOptions WorkerThatDiesAmongOthers(const std::string& directory, const std::string& cue) {
+  const std::string path = directory + "/dying-worker";
+  std::ofstream(path) << R"(#!/bin/bash
+# The real worker's parent is this script.
+args=(); while (($#)); do [[ $1 == --parent ]] || args+=("$1" "$2"); shift 2; done
+coproc REAL { exec ")" KVR_BIN_DIR R"(/kvr-worker" "${args[@]}"; }
+read -r -u "${REAL[0]}" line; echo "$line"
+while read -r request; do
+  echo "$request" >&"${REAL[1]}"
+  while read -r -u "${REAL[0]}" reply; do
+    echo "$reply"
+    [[ $request == *'"job":"sample"'*'"subjects":['*,*']'* && $reply == *')"
+                      << cue << R"('* ]] &&
+      kill -SEGV $$
+    [[ $reply == *'"verdicts"'* ]] && break
+  done
+done
+)";
+  chmod(path.c_str(), 0700);
+  WorkerOptions options = NullWorker();
+  options.executable = path;
+  return options;
+}
+
+TEST_F(WorkerTest, WhoDiesAmongOthersThoughNotAloneIsGivenASecondChance) {
+  std::string directory = ::testing::TempDir() + "/kvr-worker-test-XXXXXX";
+  ASSERT_NE(mkdtemp(directory.data()), nullptr);
+  const auto worker =
+      WorkerClient::Start(WorkerThatDiesAmongOthers(directory, R"("stage":"launch","subject":1)"));
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  EXPECT_EQ((*worker)->device().target, "null");
+  auto sampler = WorkerSampler::Open(**worker, shape_, {item_, item_, item_}, 0);
+  ASSERT_TRUE(sampler.ok()) << sampler.status();
+  const auto table = (*sampler)->Sample({0, 1, 2}, 1);
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_EQ((*sampler)->verdict(0).status, TrialStatus::kPassed);
+  EXPECT_EQ((*sampler)->verdict(1).status, TrialStatus::kRuntimeError);
+  EXPECT_THAT((*sampler)->verdict(1).reason, HasSubstr("alone it runs"));
+  EXPECT_EQ((*sampler)->verdict(2).status, TrialStatus::kPassed);
+  EXPECT_TRUE(std::isfinite((*table)[0][0]));
+  EXPECT_TRUE(std::isnan((*table)[0][1]));
+  EXPECT_EQ((*worker)->respawns(), 2);  // one to run it alone, one after it died again
+  std::filesystem::remove_all(directory);
+}
+
+TEST_F(WorkerTest, ADeathThatIsNobodysIsTriedOnceMore) {
+  const auto worker = WorkerClient::Start(NullWorker());
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  const auto sampler = WorkerSampler::Open(**worker, shape_, {item_, item_}, 0);
+  ASSERT_TRUE(sampler.ok()) << sampler.status();
+  for (int respawns = 1; respawns <= 2; ++respawns) {
+    const pid_t pid = (*worker)->pid();
+    kill(pid, SIGKILL);
+    ASSERT_TRUE(GoesAway(pid));
+    const auto table = (*sampler)->Sample({0, 1}, 1);
+    ASSERT_TRUE(table.ok()) << table.status();
+    EXPECT_TRUE(std::isfinite((*table)[0][1]));
+    EXPECT_EQ((*worker)->respawns(), respawns);
+  }
+}
+
 TEST_F(WorkerTest, SaysWhichDeviceItOpened) {
   const auto worker = WorkerClient::Start(NullWorker());
   ASSERT_TRUE(worker.ok()) << worker.status();
@@ -126,6 +192,7 @@ TEST_F(WorkerTest, ASessionGivesASampleForEverySubjectAndRound) {
     ASSERT_EQ(round.size(), 2u);
     for (double us : round) EXPECT_TRUE(std::isfinite(us));
   }
+  EXPECT_EQ((*sampler)->info().launches_least, 1);  // known once they are timed
 }
 
 TEST_F(WorkerTest, NumbersThatAreWrongAfterTimingCondemnTheSubject) {

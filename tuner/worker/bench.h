@@ -8,10 +8,12 @@
 // reference.
 //
 // Timing: events around epochs, batches of launches long enough (epoch_us) for the clock, on cuda
-// after one untimed launch that hides the first one's host work. Every launch of an epoch takes the
-// next buffer set of a ring, which is larger than twice the L2 cache where memory allows, so caches
-// are cold; rounds visit their subjects in random order, all starting at the same buffer set. Eager
-// launches: where a kernel is shorter than its launch, the launch is what is measured.
+// after one untimed launch that hides the first one's host work. Every launch takes the next buffer
+// set of a ring (RingSize), epoch after epoch and subject after subject, so that where the ring is
+// large enough a set has left the L2 cache before it is used again; else the session is not `cold`.
+// The workspace is one and stays warm, as it does in serving. Rounds visit their subjects in random
+// order, each from a buffer set with the same inputs as the others'. Eager launches: where a kernel
+// is shorter than its launch, the launch is what is measured.
 //
 // Checking: one buffer set gets other inputs and poisoned outputs, the subject's epoch runs as it
 // does when timed, and that set must hold the right answer: a kernel that remembers its inputs or
@@ -57,6 +59,14 @@ struct Outcome {
 absl::StatusOr<Outcome> VerifyRound(Bench& bench, const Operation& op, const AxisVector& axes,
                                     const InputSet& set, const Prepared& prepared, int round);
 
+struct RingSize {
+  int64_t sets = 0;  // buffer sets to make; fewer where memory is short
+  int64_t cold = 0;  // as many are needed for cold caches; 0: the device's L2 is not known
+};
+// `touched` bytes of a set's `allocated` ones are used by a launch (Operation::MinimumBytes).
+// Between two uses of a set, others of twice the L2's size are touched, up to 512 sets and 12 GiB.
+RingSize SizeRing(int64_t l2_bytes, int64_t touched, int64_t allocated, int64_t input_sets);
+
 class MeasureSession {
  public:
   ~MeasureSession();
@@ -85,7 +95,10 @@ class MeasureSession {
   };
   MeasureSession(Bench& bench, const Operation& op) : bench_(bench), op_(op) {}
   absl::Status Upload(BufferSet& buffers, size_t input_set);
+  // Launches from the ring at `first`, which moves the ring on.
   absl::StatusOr<double> TimeEpoch(const Subject& subject, int launches, size_t first);
+  // The next of the ring that holds the inputs `phase`, with one before it to warm up on.
+  size_t Next(size_t phase) const;
   absl::Status Calibrate(Subject& subject);
 
   Bench& bench_;
@@ -96,6 +109,7 @@ class MeasureSession {
   std::unique_ptr<Arena> workspace_;
   double epoch_us_ = 0;
   bool cold_ = false;
+  size_t cursor_ = 0;  // behind what was last used of the ring
   Event start_, stop_;
   std::mt19937_64 random_{std::random_device{}()};
 };

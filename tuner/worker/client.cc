@@ -188,6 +188,7 @@ absl::StatusOr<std::unique_ptr<WorkerSampler>> WorkerSampler::Open(WorkerClient&
   sampler->shape_ = std::move(shape);
   sampler->items_ = std::move(items);
   sampler->verdicts_.resize(sampler->items_.size());
+  sampler->acquitted_.resize(sampler->items_.size());
   sampler->epoch_us_ = epoch_us;
   KVR_RETURN_IF_ERROR(sampler->Reopen());
   return sampler;
@@ -207,28 +208,75 @@ void WorkerSampler::Condemn(const Message& reply) {
   }
 }
 
+absl::StatusOr<WorkerClient::Answer> WorkerSampler::OpenOnce(std::vector<int> subjects) {
+  Request request;
+  request.job = Job::kOpen;
+  request.op = shape_.op;
+  request.axes = shape_.axes;
+  request.seeds = shape_.seeds;
+  request.items = items_;
+  request.subjects = std::move(subjects);
+  request.epoch_us = epoch_us_;
+  return client_.Call(std::move(request));
+}
+
+absl::Status WorkerSampler::Blame(const WorkerClient::Answer& answer, Job job) {
+  open_ = false;
+  const int suspect = answer.reply.fault_subject;
+  const Verdict& verdict = answer.reply.verdicts.at(0);
+  if (suspect < 0) {
+    if (answer.timed_out || ++stray_deaths_ > 1) {
+      return Error(absl::StatusCode::kUnavailable,
+                   absl::StrCat(verdict.reason, ", while preparing"),
+                   "choose smaller axes if host memory is short, else report this");
+    }
+    return absl::OkStatus();
+  }
+  if (suspect >= subjects()) return absl::InternalError("a fault of no subject");
+  if (answer.timed_out) {
+    Condemn(answer.reply);
+    return absl::OkStatus();
+  }
+  if (acquitted_[suspect]) {
+    verdicts_[suspect] = verdict;
+    absl::StrAppend(&verdicts_[suspect].reason, " (among others, again; alone it runs)");
+    return absl::OkStatus();
+  }
+  // Alone, in a fresh worker, as far as it had come.
+  for (bool retried = false;; retried = true) {
+    client_.process_.reset();
+    KVR_ASSIGN_OR_RETURN(WorkerClient::Answer alone, OpenOnce({suspect}));
+    if (!alone.died && alone.reply.verdicts.empty() && job != Job::kOpen) {
+      Request request;
+      request.job = job;
+      request.subjects = {suspect};
+      request.rounds = 1;
+      KVR_ASSIGN_OR_RETURN(alone, client_.Call(std::move(request)));
+    }
+    if (alone.died && alone.reply.fault_subject < 0) {
+      if (!retried && !alone.timed_out) continue;
+      return Error(absl::StatusCode::kUnavailable,
+                   absl::StrCat(alone.reply.verdicts.at(0).reason, ", while preparing"),
+                   "choose smaller axes if host memory is short, else report this");
+    }
+    Condemn(alone.reply);
+    acquitted_[suspect] = true;
+    return absl::OkStatus();
+  }
+}
+
 absl::Status WorkerSampler::Reopen() {
   std::vector<int> all(items_.size());
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
   for (open_ = false; !open_;) {
-    Request request;
-    request.job = Job::kOpen;
-    request.op = shape_.op;
-    request.axes = shape_.axes;
-    request.seeds = shape_.seeds;
-    request.items = items_;
-    request.subjects = Alive(all);
-    request.epoch_us = epoch_us_;
-    KVR_ASSIGN_OR_RETURN(const WorkerClient::Answer answer, client_.Call(std::move(request)));
-    Condemn(answer.reply);
-    if (!answer.died) {
-      info_ = answer.reply.session;
-      open_ = true;
-    } else if (answer.reply.fault_subject < 0) {
-      return Error(absl::StatusCode::kUnavailable,
-                   absl::StrCat(answer.reply.verdicts.at(0).reason, ", while preparing"),
-                   "choose smaller axes if host memory is short, else report this");
+    KVR_ASSIGN_OR_RETURN(const WorkerClient::Answer answer, OpenOnce(Alive(all)));
+    if (answer.died) {
+      KVR_RETURN_IF_ERROR(Blame(answer, Job::kOpen));
+      continue;
     }
+    Condemn(answer.reply);
+    info_ = Merge(info_, answer.reply.session);
+    open_ = true;
   }
   return absl::OkStatus();
 }
@@ -247,14 +295,11 @@ absl::StatusOr<SampleTable> WorkerSampler::Sample(absl::Span<const int> subjects
     }
     KVR_ASSIGN_OR_RETURN(const WorkerClient::Answer answer, client_.Call(std::move(request)));
     if (answer.died || answer.reply.fault_subject >= 0) {
-      open_ = false;
-      if (answer.reply.fault_subject < 0) {
-        return Error(absl::StatusCode::kUnavailable, answer.reply.verdicts.at(0).reason,
-                     "run the command again");
-      }
-      Condemn(answer.reply);
+      KVR_RETURN_IF_ERROR(Blame(answer, Job::kSample));
       continue;
     }
+    stray_deaths_ = 0;
+    info_ = Merge(info_, answer.reply.session);
     SampleTable table;
     for (const std::vector<double>& row : answer.reply.samples) {
       std::vector<double>& wide =
@@ -275,13 +320,13 @@ absl::Status WorkerSampler::Check(absl::Span<const int> subjects) {
     request.subjects = Alive(subjects);
     if (request.subjects.empty()) return absl::OkStatus();
     KVR_ASSIGN_OR_RETURN(const WorkerClient::Answer answer, client_.Call(std::move(request)));
-    Condemn(answer.reply);
-    if (!answer.died && answer.reply.fault_subject < 0) return absl::OkStatus();
-    open_ = false;
-    if (answer.reply.fault_subject < 0) {
-      return Error(absl::StatusCode::kUnavailable, answer.reply.verdicts.at(0).reason,
-                   "run the command again");
+    if (answer.died || answer.reply.fault_subject >= 0) {
+      KVR_RETURN_IF_ERROR(Blame(answer, Job::kCheck));
+      continue;
     }
+    stray_deaths_ = 0;
+    Condemn(answer.reply);
+    return absl::OkStatus();
   }
 }
 

@@ -5,7 +5,10 @@
 // the item that ran; the caller's process and its own contexts see nothing of it.
 //
 // Blame: a death while kernels of an item run is that item's. If the worker had run others before,
-// which may have damaged it, the item is run once more in a fresh one, and only that counts.
+// which may have damaged it, the item is run once more in a fresh one, alone, and only that counts.
+// A kernel that does not end is taken at its word: the others had passed their fences, and each
+// further run of it would cost the whole timeout. An item that dies among others time and again
+// though not alone is measured no further. A death that is no item's is tried once more.
 //
 // Threading: one thread at a time, and the thread that calls must live as long as the client: the
 // kernel kills a worker when the thread that spawned it ends (PR_SET_PDEATHSIG), or when the
@@ -83,8 +86,8 @@ class WorkerClient {
   int64_t calls_of_process_ = 0;
 };
 
-// A measuring session: interleaved samples of several items on one shape. Survives the death of a
-// subject: it is out, with its verdict, and the others are measured in a fresh worker.
+// A measuring session: interleaved samples of several items on one shape. Survives the death of its
+// worker: whoever is to blame is out, with its verdict, and the others go on in a fresh one.
 class WorkerSampler : public Sampler {
  public:
   // The client outlives it; one session of a client at a time.
@@ -104,8 +107,13 @@ class WorkerSampler : public Sampler {
  private:
   explicit WorkerSampler(WorkerClient& client) : client_(client) {}
   absl::Status Reopen();
+  // One attempt to open a session of `subjects`.
+  absl::StatusOr<WorkerClient::Answer> OpenOnce(std::vector<int> subjects);
   std::vector<int> Alive(absl::Span<const int> subjects) const;
   void Condemn(const Message& reply);
+  // What a death, or a fault that the worker itself reported, means for the subjects; the session
+  // is closed. `job` is what ran. An error when nobody is to blame for the second time in a row.
+  absl::Status Blame(const WorkerClient::Answer& answer, Job job);
 
   WorkerClient& client_;
   WorkShape shape_;
@@ -114,6 +122,8 @@ class WorkerSampler : public Sampler {
   double epoch_us_ = 0;
   SessionInfo info_;
   bool open_ = false;
+  std::vector<bool> acquitted_;  // ran well alone after a death
+  int stray_deaths_ = 0;         // nobody's, since the last answer
 };
 
 // A private temporary directory of binaries for a worker, removed with it.

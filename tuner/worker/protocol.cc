@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tuner/worker/protocol.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -149,6 +150,20 @@ absl::StatusOr<T> Decode(std::string_view line, Parse parse) {
 
 }  // namespace
 
+SessionInfo Merge(const SessionInfo& a, const SessionInfo& b) {
+  if (a.buffer_sets == 0) return b;
+  if (b.buffer_sets == 0) return a;
+  SessionInfo merged;
+  merged.input_sets = std::min(a.input_sets, b.input_sets);
+  merged.buffer_sets = std::min(a.buffer_sets, b.buffer_sets);
+  merged.cold = a.cold && b.cold;
+  merged.launches_least = a.launches_least == 0   ? b.launches_least
+                          : b.launches_least == 0 ? a.launches_least
+                                                  : std::min(a.launches_least, b.launches_least);
+  merged.launches_most = std::max(a.launches_most, b.launches_most);
+  return merged;
+}
+
 std::string EncodeRequest(const Request& r) {
   Json items = Json::array();
   for (const WorkItem& item : r.items) items.push_back(ItemJson(item));
@@ -201,7 +216,8 @@ std::string EncodeMessage(const Message& m) {
       }
       json["session"] = {{"input_sets", m.session.input_sets},
                          {"buffer_sets", m.session.buffer_sets},
-                         {"cold", m.session.cold}};
+                         {"cold", m.session.cold},
+                         {"launches", {m.session.launches_least, m.session.launches_most}}};
       break;
     }
   }
@@ -234,6 +250,8 @@ absl::StatusOr<Message> DecodeMessage(std::string_view line) {
       session.at("input_sets").get_to(m->session.input_sets);
       session.at("buffer_sets").get_to(m->session.buffer_sets);
       session.at("cold").get_to(m->session.cold);
+      session.at("launches").at(0).get_to(m->session.launches_least);
+      session.at("launches").at(1).get_to(m->session.launches_most);
     }
   });
 }

@@ -32,7 +32,7 @@
 
 namespace kvr {
 
-inline constexpr int kProtocol = 1;
+inline constexpr int kProtocol = 2;
 
 struct WorkItem {
   std::string variant;
@@ -70,8 +70,11 @@ struct Verdict {
 struct SessionInfo {
   int input_sets = 0;   // different inputs, each with its reference
   int buffer_sets = 0;  // copies that launches rotate over
-  bool cold = false;    // they exceed twice the L2 cache
+  bool cold = false;    // the L2 cache is known to have forgotten a set before its next use
+  int launches_least = 0, launches_most = 0;  // of an epoch, over the subjects timed so far
 };
+// What holds of both; a session without buffers is none.
+SessionInfo Merge(const SessionInfo& a, const SessionInfo& b);
 
 enum class Stage : uint8_t {
   kPrepare,  // inputs, reference, transfers

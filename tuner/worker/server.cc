@@ -192,6 +192,7 @@ absl::Status WorkerServer::Sample(const Request& request, Message* reply) {
   KVR_RETURN_IF_ERROR(CheckSubjects(request, session_items_.size()));
   Outcome fault;
   KVR_ASSIGN_OR_RETURN(reply->samples, session_->Sample(request.subjects, request.rounds, &fault));
+  reply->session = session_->info();
   if (fault.verdict.status != TrialStatus::kPassed) {
     reply->fault_subject = fault.verdict.subject;
     reply->unusable = fault.damaged;
