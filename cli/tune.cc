@@ -18,6 +18,23 @@ struct TuneOptions : OpOptions {
   double timeout_s = 0;
 };
 
+// "cold" is null where the device does not say how large its L2 cache is.
+Json SessionJson(const DeviceInfo& device, const SessionInfo& session) {
+  return {{"mode", "eager"},
+          {"cold", device.l2_bytes > 0 ? Json(session.cold) : Json(nullptr)},
+          {"sets", session.buffer_sets},
+          {"launches_per_epoch", {session.launches_least, session.launches_most}}};
+}
+
+std::string SessionText(const DeviceInfo& device, const SessionInfo& session) {
+  const std::string_view caches = session.cold          ? "L2-cold"
+                                  : device.l2_bytes > 0 ? "L2-warm"
+                                                        : "L2 of unknown size";
+  return absl::StrFormat("timed eagerly, %s, over %d buffer sets, %d to %d launches an epoch\n",
+                         caches, session.buffer_sets, session.launches_least,
+                         session.launches_most);
+}
+
 Json ToJson(const TuneReport& report) {
   Json selections = Json::array(), pruned = Json::array(), trials = Json::array();
   for (const TunedKey& key : report.selections) {
@@ -32,6 +49,8 @@ Json ToJson(const TuneReport& report) {
                           {"incumbent_kept", key.incumbent_kept},
                           {"gain", key.gain},
                           {"published", key.published},
+                          {"refused", key.refused},
+                          {"session", SessionJson(report.device, key.session)},
                           {"note", key.note}});
   }
   for (const TuneReport::PrunedConfig& config : report.pruned) {
@@ -54,6 +73,7 @@ Json ToJson(const TuneReport& report) {
   }
   return {{"device", report.device.name},
           {"seed", report.seed},
+          {"session", SessionJson(report.device, report.session)},
           {"selections", selections},
           {"pruned", pruned},
           {"trials", trials},
@@ -87,6 +107,7 @@ void PrintText(const Catalog& catalog, const TuneOptions& options, const TuneRep
   for (const Trial& trial : report.trials) failed += trial.status == TrialStatus::kPassed ? 0 : 1;
   Print(absl::StrFormat("%d configs pruned before running, %d failed; measured on %s\n",
                         report.pruned.size(), failed, report.device.name));
+  if (report.session.buffer_sets > 0) Print(SessionText(report.device, report.session));
   if (report.device.kind == "host") Print("host timings rank nothing on a GPU\n");
   if (!report.digest.empty())
     Print(absl::StrCat("selections in ", options.selections, ", digest ",
@@ -116,7 +137,7 @@ absl::StatusOr<int> RunTune(const GlobalOptions& global, const TuneOptions& opti
     PrintText(platform->catalog(), options, report);
   }
   bool selected = !report.selections.empty();
-  for (const TunedKey& key : report.selections) selected &= !key.variant.empty();
+  for (const TunedKey& key : report.selections) selected &= !key.variant.empty() && !key.refused;
   return selected && !report.cancelled ? kDone : kFailed;
 }
 

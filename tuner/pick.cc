@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "core/status.h"
+
 namespace kvr {
 namespace {
 
@@ -72,13 +74,36 @@ Picked PickWinner(absl::Span<const double> medians, int incumbent, double minimu
       picked.winner = static_cast<int>(i);
     }
   }
-  if (picked.winner < 0 || incumbent < 0 || !std::isfinite(medians[incumbent])) return picked;
+  if (picked.winner < 0) return picked;
+  picked.winner_us = medians[picked.winner];
+  if (incumbent < 0 || !std::isfinite(medians[incumbent])) return picked;
   picked.gain = 1 - medians[picked.winner] / medians[incumbent];
+  picked.incumbent_us = medians[incumbent];
   if (picked.winner == incumbent || picked.gain < minimum_gain) {
     picked.winner = incumbent;
     picked.incumbent_kept = true;
   }
+  picked.winner_us = medians[picked.winner];
   return picked;
+}
+
+absl::StatusOr<Picked> Decide(std::vector<double> medians, int incumbent, double minimum_gain,
+                              const FreshMedians& fresh) {
+  for (;;) {
+    const int best = PickWinner(medians, -1, minimum_gain).winner;
+    if (best < 0) return Picked();
+    std::vector<int> duel = {best};
+    if (incumbent >= 0 && incumbent != best && std::isfinite(medians[incumbent])) {
+      duel.push_back(incumbent);
+    }
+    KVR_ASSIGN_OR_RETURN(const std::vector<double> again, fresh(duel));
+    std::vector<double> decisive(medians.size(), std::numeric_limits<double>::quiet_NaN());
+    for (size_t i = 0; i < duel.size(); ++i) {
+      decisive[duel[i]] = again[i];
+      if (!std::isfinite(again[i])) medians[duel[i]] = again[i];
+    }
+    if (std::isfinite(decisive[best])) return PickWinner(decisive, incumbent, minimum_gain);
+  }
 }
 
 std::vector<double> CombineShapes(const std::vector<std::vector<double>>& times) {

@@ -4,27 +4,47 @@
 // a lock beside it (PATH.lock), reads what is there now, adds its key and replaces the file, so
 // nobody's key is lost. Where the file system has no locks the last writer's whole file stands.
 //
+// A file may hold selections that this process cannot carry over: of a variant it does not know
+// (tuned with other --plugins) or that has changed since. Publishing would delete them, so it is
+// refused, unless they are among the keys being tuned anew.
+//
 // Threading: any thread, any process.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "core/device_info.h"
 #include "core/key_policy.h"
 #include "registry/catalog.h"
 #include "registry/generation.h"
+#include "registry/selection_file.h"
 
 namespace kvr {
 
-// The generation in `path`; null if there is no such file.
-absl::StatusOr<GenerationPtr> ReadIncumbents(const std::string& path, const Catalog& catalog,
-                                             const DeviceInfo& device);
+// What `path` selects; a null generation if there is no such file.
+absl::StatusOr<LoadedSelections> ReadIncumbents(const std::string& path, const Catalog& catalog,
+                                                const DeviceInfo& device);
 
-// Returns the generation written.
+struct Publication {
+  std::string op;
+  KeyPolicy policy;
+  BucketedKey key;
+  Selection selection;
+  std::vector<BucketedKey> retuned;  // further keys of `op` whose old selections may go
+};
+
+// Of `dropped`, what publishing would delete: "mla_sparse_decode {topk=512}: w8, because ...";
+// empty if nothing.
+std::string LostBy(const Publication& publication, absl::Span<const DroppedSelection> dropped);
+
+// Returns the generation written. Errors: kFailedPrecondition, selections would be lost;
+// kUnavailable, another process holds the lock or the file cannot be written. Either way the file
+// is as it was.
 absl::StatusOr<GenerationPtr> PublishSelection(const std::string& path, const Catalog& catalog,
-                                               const DeviceInfo& device, const std::string& op,
-                                               const KeyPolicy& policy, const BucketedKey& key,
-                                               Selection selection);
+                                               const DeviceInfo& device, Publication publication,
+                                               double lock_timeout_s = 10);
 
 }  // namespace kvr

@@ -5,73 +5,15 @@
 #include "tuner/tune.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
-#include <map>
-#include <optional>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "tuner/feasibility.h"
 #include "tuner/publish.h"
-#include "tuner/work.h"
+#include "tuner/tuner.h"
 
 namespace kvr {
-namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr int kMeasureSlices = 5;  // of the final rounds: how often progress and SIGINT get a look
-
-// One tuning key and its contestants.
-struct Key {
-  BucketedKey bucket;
-  std::vector<AxisVector> shapes;  // representatives
-  std::vector<Candidate> candidates;
-  std::vector<std::vector<LaunchPlan>> plans;  // [shape][candidate]
-  int incumbent = -1;                          // position in candidates
-};
-
-class Tuner {
- public:
-  Tuner(const Workbench& bench, const TuneRequest& request) : bench_(bench), request_(request) {}
-  absl::StatusOr<TuneReport> Run();
-
- private:
-  absl::Status Prepare();
-  absl::Status MakeKeys();
-  void PruneKey(Key& key);
-  void Build();
-  absl::Status RunKey(Key& key);
-  absl::Status Verify(Key& key);
-  void DropRepeats(Key& key);
-  absl::Status Measure(Key& key, TunedKey& tuned);
-  absl::Status Publish(const Key& key, const Candidate& winner, TunedKey& tuned);
-
-  void Prune(const Candidate& candidate, const AxisVector& axes, std::string reason) {
-    report_.pruned.push_back({candidate.variant->name, candidate.config, std::move(reason),
-                              NamedAxes(work_.op->spec(), axes)});
-  }
-  Trial& TrialOf(const Candidate& candidate, const AxisVector& axes);
-  const absl::StatusOr<Built>& BuiltOf(const Candidate& candidate) const;
-  absl::StatusOr<std::vector<WorkItem>> Items(const Key& key);
-
-  const Workbench& bench_;
-  const TuneRequest& request_;
-  TuneReport report_;
-  Work work_;
-  std::vector<uint64_t> seeds_;
-  std::unique_ptr<WorkerClient> worker_;
-  std::unique_ptr<BinaryFiles> files_;
-  GenerationPtr incumbents_;  // may be null
-  std::optional<KeyPolicy> policy_;
-  std::vector<Key> keys_;
-  std::vector<Candidate> all_;                                 // every candidate of any key, once
-  std::map<std::pair<const Variant*, Config>, size_t> index_;  // into all_ and built_
-  std::vector<absl::StatusOr<Built>> built_;
-  std::unique_ptr<PhaseProgress> verifying_, measuring_;
-};
 
 Trial& Tuner::TrialOf(const Candidate& candidate, const AxisVector& axes) {
   const Axes named = NamedAxes(work_.op->spec(), axes);
@@ -106,8 +48,10 @@ absl::Status Tuner::Prepare() {
   report_.skipped = work_.skipped;
   KVR_ASSIGN_OR_RETURN(files_, BinaryFiles::Create());
   if (!request_.selection_file.empty()) {
-    KVR_ASSIGN_OR_RETURN(incumbents_,
+    KVR_ASSIGN_OR_RETURN(LoadedSelections file,
                          ReadIncumbents(request_.selection_file, bench_.catalog, report_.device));
+    incumbents_ = std::move(file.generation);
+    dropped_ = std::move(file.dropped);
   }
   policy_ = work_.op->policy;
   const Generation::Op* selected =
@@ -257,192 +201,6 @@ void Tuner::DropRepeats(Key& key) {
   if (key.candidates.empty() || !(key.candidates.front() == incumbent)) key.incumbent = -1;
 }
 
-absl::Status Tuner::Verify(Key& key) {
-  const OpSpec& spec = work_.op->spec();
-  const Candidate incumbent = key.incumbent == 0 ? key.candidates.front() : Candidate{};
-  for (const AxisVector& axes : key.shapes) {
-    const Axes named = NamedAxes(spec, axes);
-    std::vector<Candidate> passed;
-    for (const Candidate& candidate : key.candidates) {
-      verifying_->Begin(StrCat(CandidateText(candidate), " at ", AxesText(named)));
-      KVR_ASSIGN_OR_RETURN(std::string path, files_->Add(*BuiltOf(candidate)->binary));
-      // One input set; whoever is measured is checked on the others under its own launches.
-      KVR_ASSIGN_OR_RETURN(const Verdict verdict,
-                           worker_->Verify({spec.name, named, {seeds_.front()}},
-                                           ItemOf(candidate, std::move(path))));
-      Trial& trial = TrialOf(candidate, axes);
-      trial.status = verdict.status;
-      trial.reason = verdict.reason;
-      trial.max_abs = verdict.max_abs;
-      trial.max_rel = verdict.max_rel;
-      if (verdict.status == TrialStatus::kPassed) {
-        passed.push_back(candidate);
-      } else {
-        verifying_->Note(StrCat(CandidateText(candidate), ": ", TrialStatusName(verdict.status),
-                                ": ", verdict.reason));
-      }
-      report_.respawns = worker_->respawns();
-      verifying_->Done();
-    }
-    key.candidates = std::move(passed);
-  }
-  if (key.candidates.empty() || !(key.candidates.front() == incumbent)) key.incumbent = -1;
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::vector<WorkItem>> Tuner::Items(const Key& key) {
-  std::vector<WorkItem> items;
-  for (const Candidate& candidate : key.candidates) {
-    KVR_ASSIGN_OR_RETURN(std::string path, files_->Add(*BuiltOf(candidate)->binary));
-    items.push_back(ItemOf(candidate, std::move(path)));
-  }
-  return items;
-}
-
-absl::Status Tuner::Measure(Key& key, TunedKey& tuned) {
-  const OpSpec& spec = work_.op->spec();
-  const int count = static_cast<int>(key.candidates.size());
-  const double epoch_us = request_.epoch_us >= 0          ? request_.epoch_us
-                          : report_.device.kind == "cuda" ? 100
-                                                          : 0;
-  KVR_ASSIGN_OR_RETURN(const std::vector<WorkItem> items, Items(key));
-  std::unique_ptr<WorkerSampler> sampler;
-  const auto open = [&](size_t shape) -> absl::Status {
-    if (sampler != nullptr && key.shapes.size() == 1) return absl::OkStatus();
-    sampler.reset();
-    KVR_ASSIGN_OR_RETURN(
-        sampler,
-        WorkerSampler::Open(*worker_, {spec.name, NamedAxes(spec, key.shapes[shape]), seeds_},
-                            items, epoch_us));
-    report_.session = sampler->info();
-    return absl::OkStatus();
-  };
-  // A subject that failed while being timed takes no further part.
-  const auto condemn = [&](size_t shape, int i) {
-    if (sampler->verdict(i).status == TrialStatus::kPassed) return false;
-    Trial& trial = TrialOf(key.candidates[i], key.shapes[shape]);
-    if (trial.status == TrialStatus::kPassed) {
-      trial.status = sampler->verdict(i).status;
-      trial.reason = sampler->verdict(i).reason;
-      measuring_->Note(StrCat(CandidateText(key.candidates[i]), ": ", TrialStatusName(trial.status),
-                              ": ", trial.reason));
-    }
-    return true;
-  };
-
-  std::vector<int> everyone(count);
-  for (int i = 0; i < count; ++i) everyone[i] = i;
-  std::vector<std::vector<double>> screened(key.shapes.size(), std::vector<double>(count, kNan));
-  for (size_t shape = 0; shape < key.shapes.size(); ++shape) {
-    measuring_->Begin(
-        StrCat("screening ", count, " configs at ", AxesText(NamedAxes(spec, key.shapes[shape]))));
-    KVR_RETURN_IF_ERROR(open(shape));
-    KVR_ASSIGN_OR_RETURN(const SampleTable table,
-                         sampler->Sample(everyone, request_.pick.screen_rounds));
-    for (int i = 0; i < count; ++i) {
-      if (condemn(shape, i)) continue;
-      screened[shape][i] = Median(Column(table, i));
-      TrialOf(key.candidates[i], key.shapes[shape]).screen_us = screened[shape][i];
-    }
-    measuring_->Done();
-  }
-  const std::vector<double> screen = CombineShapes(screened);
-  tuned.tried = static_cast<int>(
-      std::count_if(screen.begin(), screen.end(), [](double us) { return std::isfinite(us); }));
-  const std::vector<int> survivors = Screen(screen, key.incumbent, request_.pick);
-
-  std::vector<std::vector<double>> finals(key.shapes.size(), std::vector<double>(count, kNan));
-  for (size_t shape = 0; shape < key.shapes.size(); ++shape) {
-    KVR_RETURN_IF_ERROR(open(shape));
-    SampleTable table;
-    for (int slice = 0; slice < kMeasureSlices; ++slice) {
-      measuring_->Begin(StrCat("racing ", survivors.size(), " configs at ",
-                               AxesText(NamedAxes(spec, key.shapes[shape]))));
-      const int rounds = (request_.pick.rounds + slice) / kMeasureSlices;
-      if (rounds > 0) {
-        KVR_ASSIGN_OR_RETURN(SampleTable part, sampler->Sample(survivors, rounds));
-        table.insert(table.end(), part.begin(), part.end());
-      }
-      measuring_->Done();
-    }
-    KVR_RETURN_IF_ERROR(sampler->Check(survivors));
-    for (size_t s = 0; s < survivors.size(); ++s) {
-      if (condemn(shape, survivors[s])) continue;
-      const std::vector<double> samples = Column(table, static_cast<int>(s));
-      Trial& trial = TrialOf(key.candidates[survivors[s]], key.shapes[shape]);
-      finals[shape][survivors[s]] = trial.median_us = Median(samples);
-      trial.spread = RelativeSpread(samples);
-    }
-  }
-  report_.respawns = worker_->respawns();
-
-  const std::vector<double> medians = CombineShapes(finals);
-  const Picked picked = PickWinner(medians, key.incumbent, request_.pick.minimum_gain);
-  tuned.incumbent_kept = picked.incumbent_kept;
-  tuned.gain = picked.gain;
-  if (key.incumbent >= 0) {
-    tuned.incumbent_variant = key.candidates[key.incumbent].variant->name;
-    tuned.incumbent_config = key.candidates[key.incumbent].config;
-    tuned.incumbent_us = medians[key.incumbent];
-  }
-  if (picked.winner < 0) {
-    tuned.note = "no config gave a measurement";
-    return absl::OkStatus();
-  }
-  const Candidate& winner = key.candidates[picked.winner];
-  tuned.variant = winner.variant->name;
-  tuned.config = winner.config;
-  tuned.median_us = medians[picked.winner];
-  return Publish(key, winner, tuned);
-}
-
-absl::Status Tuner::Publish(const Key& key, const Candidate& winner, TunedKey& tuned) {
-  if (work_.overridden) {
-    tuned.note = "not published: --set or the environment pins tunables";
-    return absl::OkStatus();
-  }
-  if (request_.selection_file.empty() || !request_.publish) {
-    tuned.note = "not published: not asked to";
-    return absl::OkStatus();
-  }
-  Selection selection;
-  selection.variant = winner.variant;
-  selection.config = winner.config;
-  selection.binary = BuiltOf(winner)->binary->key;
-  selection.evidence.median_us = tuned.median_us;
-  selection.evidence.tried = tuned.tried;
-  selection.evidence.device = report_.device.name;
-  selection.evidence.date =
-      absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone());
-  KVR_ASSIGN_OR_RETURN(
-      const GenerationPtr published,
-      PublishSelection(request_.selection_file, bench_.catalog, report_.device, work_.op->name(),
-                       *policy_, key.bucket, std::move(selection)));
-  report_.digest = published->digest().Hex();
-  tuned.published = true;
-  return absl::OkStatus();
-}
-
-absl::Status Tuner::RunKey(Key& key) {
-  const OpSpec& spec = work_.op->spec();
-  TunedKey tuned;
-  tuned.key = policy_->Named(key.bucket);
-  for (const AxisVector& axes : key.shapes) tuned.shapes.push_back(NamedAxes(spec, axes));
-  DropRepeats(key);
-  KVR_RETURN_IF_ERROR(Verify(key));
-  if (key.candidates.empty()) {
-    tuned.note = "no config passed; the baseline serves this key";
-  } else {
-    KVR_RETURN_IF_ERROR(Measure(key, tuned));
-  }
-  if (!tuned.variant.empty()) {
-    measuring_->Note(
-        StrCat(AxesText(tuned.key), ": ", tuned.variant, " {", ConfigText(tuned.config), "}"));
-  }
-  report_.selections.push_back(std::move(tuned));
-  return absl::OkStatus();
-}
-
 absl::StatusOr<TuneReport> Tuner::Run() {
   KVR_RETURN_IF_ERROR(Prepare());
   KVR_RETURN_IF_ERROR(MakeKeys());
@@ -450,12 +208,13 @@ absl::StatusOr<TuneReport> Tuner::Run() {
   size_t verifications = 0, measurements = 0;
   for (const Key& key : keys_) {
     verifications += key.candidates.size() * key.shapes.size();
-    measurements += (1 + kMeasureSlices) * key.shapes.size();
+    measurements += (2 + kMeasureSlices) * key.shapes.size();
   }
   verifying_ = std::make_unique<PhaseProgress>(bench_.progress, Phase::kVerify,
                                                static_cast<int>(verifications));
   measuring_ = std::make_unique<PhaseProgress>(bench_.progress, Phase::kMeasure,
                                                static_cast<int>(measurements));
+  NoteLosses();
   for (Key& key : keys_) {
     const absl::Status status = Cancelled(bench_) ? absl::CancelledError() : RunKey(key);
     if (absl::IsCancelled(status)) {
@@ -473,8 +232,6 @@ absl::StatusOr<TuneReport> Tuner::Run() {
   report_.respawns = worker_->respawns();
   return std::move(report_);
 }
-
-}  // namespace
 
 absl::StatusOr<TuneReport> TuneOp(const Workbench& bench, const TuneRequest& request) {
   return Tuner(bench, request).Run();

@@ -137,15 +137,17 @@ struct TunedKey {
   std::vector<Axes> shapes;  // measured for it: the buckets' representatives
   std::string variant;       // what is selected now; empty: nothing passed
   Config config;
-  double median_us = 0;  // the geometric mean over `shapes`
+  double median_us = 0;  // on fresh rounds (pick.h); the geometric mean over `shapes`
   int tried = 0;         // configs measured
   bool incumbent_kept = false;
   std::string incumbent_variant;  // empty: none could be measured
   Config incumbent_config;
   double incumbent_us = 0;
-  double gain = 0;  // of the fastest over the incumbent
+  double gain = 0;      // of the fastest over the incumbent
+  SessionInfo session;  // merged over its measuring sessions
   bool published = false;
-  std::string note;  // why it is not published, or why nothing is selected
+  bool refused = false;  // it was to be published and could not; `note` says why
+  std::string note;      // why it is not published, or why nothing is selected
 };
 struct TuneReport {
   DeviceInfo device;
@@ -160,7 +162,7 @@ struct TuneReport {
   std::vector<PrunedConfig> pruned;
   std::vector<Trial> trials;
   std::vector<Skipped> skipped;
-  SessionInfo session;  // of the last measuring session
+  SessionInfo session;  // merged over all measuring sessions
   std::string digest;   // of the generation published; empty: none was
   int respawns = 0;
   bool cancelled = false;

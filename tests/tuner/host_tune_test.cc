@@ -15,6 +15,7 @@
 #include "api/tune.h"
 #include "core/status.h"
 #include "registry/selection_file.h"
+#include "tuner/publish.h"
 
 namespace kvr {
 namespace {
@@ -125,6 +126,9 @@ TEST_F(HostTuneTest, TuningSelectsWhatIsRightAndPublishesIt) {
   EXPECT_GT(key.median_us, 0);
   EXPECT_GE(key.tried, 1);
   EXPECT_TRUE(key.published) << key.note;
+  EXPECT_EQ(key.session.buffer_sets, 2);
+  EXPECT_FALSE(report->session.cold);  // nobody says so of a host
+  EXPECT_EQ(report->session.launches_most, 1);
   for (const Trial& trial : report->trials) {
     if (trial.variant != "faulty") continue;
     EXPECT_EQ(trial.status, kFaults.at(trial.config.at("MODE")).first)
@@ -153,6 +157,41 @@ TEST_F(HostTuneTest, TuningSelectsWhatIsRightAndPublishesIt) {
       ReadSelectionFile(request.selection_file, platform_->catalog(), (*device)->info());
   ASSERT_TRUE(both.ok()) << both.status();
   EXPECT_EQ(both->generation->FindOp(kOp)->selections.size(), 2u);
+}
+
+TEST_F(HostTuneTest, ATuneThatCannotCarryASelectionOverKeepsTheFileAndItsMeasurements) {
+  const auto device = platform_->OpenDevice("host");
+  ASSERT_TRUE(device.ok());
+  TuneRequest request = Request();
+  request.variants = {"baseline"};
+  request.coverage = Coverage::kDefault;
+  request.selection_file = *directory_ + "/others.json";
+  Publication other;
+  other.op = kOp;
+  other.policy = (*platform_->catalog().FindOp(kOp))->policy;
+  other.key = *other.policy.FromNamed({{"topk", 512}});
+  other.selection.variant = *platform_->catalog().Find(kOp, "faulty");
+  other.selection.config = DefaultConfig(other.selection.variant->tunables);
+  ASSERT_TRUE(
+      PublishSelection(request.selection_file, platform_->catalog(), (*device)->info(), other)
+          .ok());
+  PlatformOptions options;  // without the plugin
+  options.cache_dir = *directory_ + "/cache";
+  const auto plain = Platform::Open(options);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  TuneSettings settings = *settings_;
+  settings.plugin_roots = {};
+  const auto report = Tune(**plain, settings, request);
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_EQ(report->selections.size(), 1u);
+  EXPECT_EQ(report->selections[0].variant, "baseline");
+  EXPECT_FALSE(report->selections[0].published);
+  EXPECT_TRUE(report->selections[0].refused);
+  EXPECT_THAT(report->selections[0].note, HasSubstr("faulty"));
+  const auto file =
+      ReadSelectionFile(request.selection_file, platform_->catalog(), (*device)->info());
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->generation->FindOp(kOp)->selections.size(), 1u);
 }
 
 TEST_F(HostTuneTest, PinnedTunablesAreMeasuredButNeverPublished) {

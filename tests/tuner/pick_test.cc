@@ -63,6 +63,49 @@ TEST(PickWinnerTest, WithoutAnIncumbentTheFastestWins) {
   EXPECT_EQ(PickWinner({kNan}, -1, 0.01).winner, -1);
 }
 
+TEST(DecideTest, GainAndEvidenceAreOfFreshRoundsNotOfThoseThatChose) {
+  int calls = 0;
+  const auto picked = Decide({100, 90, 95}, 0, 0.01, [&](absl::Span<const int> subjects) {
+    ++calls;
+    EXPECT_THAT(subjects, ElementsAre(1, 0));
+    return std::vector<double>{99.5, 100};  // what chose it was luck
+  });
+  ASSERT_TRUE(picked.ok()) << picked.status();
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(picked->winner, 0);
+  EXPECT_TRUE(picked->incumbent_kept);
+  EXPECT_NEAR(picked->gain, 0.005, 1e-12);
+  EXPECT_EQ(picked->winner_us, 100);
+  EXPECT_EQ(picked->incumbent_us, 100);
+}
+
+TEST(DecideTest, TheBestAloneIsMeasuredAfreshToo) {
+  const auto fresh = [](absl::Span<const int> subjects) {
+    EXPECT_THAT(subjects, ElementsAre(1));
+    return std::vector<double>{97};
+  };
+  for (int incumbent : {-1, 1, 2}) {
+    const auto picked = Decide({100, 90, kNan}, incumbent, 0.01, fresh);
+    ASSERT_TRUE(picked.ok()) << picked.status();
+    EXPECT_EQ(picked->winner, 1);
+    EXPECT_EQ(picked->winner_us, 97);
+  }
+}
+
+TEST(DecideTest, ABestThatFailsThenGivesWayToTheNext) {
+  const auto picked = Decide({100, 90, 95}, 0, 0.01, [&](absl::Span<const int> subjects) {
+    return subjects[0] == 1 ? std::vector<double>{kNan, 100} : std::vector<double>{94, 100};
+  });
+  ASSERT_TRUE(picked.ok()) << picked.status();
+  EXPECT_EQ(picked->winner, 2);
+  EXPECT_EQ(picked->winner_us, 94);
+  const auto none = Decide({100, 90}, 0, 0.01, [](absl::Span<const int> subjects) {
+    return std::vector<double>(subjects.size(), kNan);
+  });
+  ASSERT_TRUE(none.ok());
+  EXPECT_EQ(none->winner, -1);
+}
+
 TEST(CombineShapesTest, GeometricMeanAndNanIfAnyShapeFailed) {
   EXPECT_THAT(CombineShapes({{1, 4}}), ElementsAre(1, 4));
   const std::vector<double> combined = CombineShapes({{1, 4, kNan}, {4, 9, 1}});

@@ -63,8 +63,9 @@ struct RingSize {
   int64_t sets = 0;  // buffer sets to make; fewer where memory is short
   int64_t cold = 0;  // as many are needed for cold caches; 0: the device's L2 is not known
 };
-// `touched` bytes of a set's `allocated` ones are used by a launch (Operation::MinimumBytes).
-// Between two uses of a set, others of twice the L2's size are touched, up to 512 sets and 12 GiB.
+// `touched` bytes of a set's `allocated` ones are used by a launch (Operation::MinimumBytes). One
+// turn of a cold ring touches twice the L2's size; half of that is slack for sets that a subject
+// skips to start on its round's inputs. At most 512 sets and 12 GiB, but one for each input set.
 RingSize SizeRing(int64_t l2_bytes, int64_t touched, int64_t allocated, int64_t input_sets);
 
 class MeasureSession {
