@@ -35,6 +35,12 @@ std::string SessionText(const DeviceInfo& device, const SessionInfo& session) {
                          session.launches_most);
 }
 
+Json ShapesJson(const std::vector<Axes>& shapes) {
+  Json json = Json::array();
+  for (const Axes& axes : shapes) json.push_back(AxesJson(axes));
+  return json;
+}
+
 Json ToJson(const TuneReport& report) {
   Json selections = Json::array(), pruned = Json::array(), trials = Json::array();
   for (const TunedKey& key : report.selections) {
@@ -51,6 +57,8 @@ Json ToJson(const TuneReport& report) {
                           {"published", key.published},
                           {"refused", key.refused},
                           {"session", SessionJson(report.device, key.session)},
+                          {"measured_at", ShapesJson(key.shapes)},
+                          {"verified_also_at", ShapesJson(key.verified)},
                           {"note", key.note}});
   }
   for (const TuneReport::PrunedConfig& config : report.pruned) {
@@ -100,6 +108,16 @@ void PrintText(const Catalog& catalog, const TuneOptions& options, const TuneRep
                absl::StrCat(key.tried)});
   }
   Print(table.Render(TerminalWidth()));
+  for (const TunedKey& key : report.selections) {
+    const auto text = [&](const std::vector<Axes>& shapes) {
+      std::string list;
+      for (const Axes& axes : shapes)
+        list += (list.empty() ? "" : "; ") + ShortShape(catalog, options.op, axes);
+      return list;
+    };
+    Print(AxesText(key.key) + ": measured at " + text(key.shapes) +
+          (key.verified.empty() ? "" : ", verified at " + text(key.verified) + " too") + "\n");
+  }
   for (const TunedKey& key : report.selections)
     if (!key.note.empty()) Print(AxesText(key.key) + ": " + key.note + "\n");
   PrintSkipped(report.skipped);

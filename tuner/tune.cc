@@ -63,6 +63,34 @@ absl::Status Tuner::Prepare() {
   return absl::OkStatus();
 }
 
+// A key stands for shapes that are never measured, and a launch at any of them takes what is
+// selected. So every candidate is also verified at the shape asked for, and at an awkward member of
+// the bucket: one below the representative, which tiles rarely divide, with at least three of
+// whatever the key does not hold, so that generators can mix full and empty rows.
+void Tuner::AddProofs(const AxisVector& asked, Key& key) {
+  constexpr int64_t kMixed = 3;
+  const OpSpec& spec = work_.op->spec();
+  const Axes keyed = policy_->Named(key.bucket);
+  AxisVector awkward = asked;
+  for (size_t i = 0; i < spec.axes.size(); ++i) {
+    const AxisSpec& axis = spec.axes[i];
+    if (axis.is_const) continue;
+    if (const auto it = keyed.find(axis.name); it != keyed.end()) {
+      awkward[i] = std::max<int64_t>(it->second - 1, 1);
+    } else if (axis.default_value >= kMixed) {
+      awkward[i] = std::max(awkward[i], kMixed);
+    }
+  }
+  for (const AxisVector& shape : {asked, awkward}) {
+    const bool covered =
+        policy_->Bucket(shape) == key.bucket && ResolveAxes(spec, NamedAxes(spec, shape)).ok();
+    const auto known = [&](const std::vector<AxisVector>& shapes) {
+      return std::find(shapes.begin(), shapes.end(), shape) != shapes.end();
+    };
+    if (covered && !known(key.shapes) && !known(key.proofs)) key.proofs.push_back(shape);
+  }
+}
+
 absl::Status Tuner::MakeKeys() {
   const OpSpec& spec = work_.op->spec();
   for (const AxisVector& axes : work_.shapes) {
@@ -79,6 +107,7 @@ absl::Status Tuner::MakeKeys() {
     if (std::find(key->shapes.begin(), key->shapes.end(), representative) == key->shapes.end()) {
       key->shapes.push_back(representative);
     }
+    AddProofs(axes, *key);
   }
   for (Key& key : keys_) {
     key.candidates = work_.space.candidates;
@@ -207,7 +236,7 @@ absl::StatusOr<TuneReport> Tuner::Run() {
   Build();
   size_t verifications = 0, measurements = 0;
   for (const Key& key : keys_) {
-    verifications += key.candidates.size() * key.shapes.size();
+    verifications += key.candidates.size() * (key.shapes.size() + key.proofs.size());
     measurements += (2 + kMeasureSlices) * key.shapes.size();
   }
   verifying_ = std::make_unique<PhaseProgress>(bench_.progress, Phase::kVerify,

@@ -134,8 +134,9 @@ struct Trial {  // one config at one shape
 };
 struct TunedKey {
   Axes key;
-  std::vector<Axes> shapes;  // measured for it: the buckets' representatives
-  std::string variant;       // what is selected now; empty: nothing passed
+  std::vector<Axes> shapes;    // measured for it: the buckets' representatives
+  std::vector<Axes> verified;  // further shapes it covers, where every config had to be right too
+  std::string variant;         // what is selected now; empty: nothing passed
   Config config;
   double median_us = 0;  // on fresh rounds (pick.h); the geometric mean over `shapes`
   int tried = 0;         // configs measured

@@ -86,7 +86,9 @@ class Race {
 absl::Status Tuner::Verify(Key& key) {
   const OpSpec& spec = work_.op->spec();
   const Candidate incumbent = key.incumbent == 0 ? key.candidates.front() : Candidate{};
-  for (const AxisVector& axes : key.shapes) {
+  std::vector<AxisVector> shapes = key.shapes;
+  shapes.insert(shapes.end(), key.proofs.begin(), key.proofs.end());
+  for (const AxisVector& axes : shapes) {
     const Axes named = NamedAxes(spec, axes);
     std::vector<Candidate> passed;
     for (const Candidate& candidate : key.candidates) {
@@ -276,6 +278,7 @@ absl::Status Tuner::RunKey(Key& key) {
   TunedKey tuned;
   tuned.key = policy_->Named(key.bucket);
   for (const AxisVector& axes : key.shapes) tuned.shapes.push_back(NamedAxes(spec, axes));
+  for (const AxisVector& axes : key.proofs) tuned.verified.push_back(NamedAxes(spec, axes));
   DropRepeats(key);
   KVR_RETURN_IF_ERROR(Verify(key));
   if (key.candidates.empty()) {

@@ -27,7 +27,8 @@ inline constexpr int kMeasureSlices = 5;
 // One tuning key and its contestants.
 struct Key {
   BucketedKey bucket;
-  std::vector<AxisVector> shapes;  // representatives
+  std::vector<AxisVector> shapes;  // representatives: verified and measured
+  std::vector<AxisVector> proofs;  // other shapes the key covers: verified only
   std::vector<Candidate> candidates;
   std::vector<std::vector<LaunchPlan>> plans;  // [shape][candidate]
   int incumbent = -1;                          // position in candidates
@@ -41,6 +42,7 @@ class Tuner {
  private:
   absl::Status Prepare();
   absl::Status MakeKeys();
+  void AddProofs(const AxisVector& asked, Key& key);
   void PruneKey(Key& key);
   void Build();
   absl::Status RunKey(Key& key);

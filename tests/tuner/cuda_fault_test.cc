@@ -33,6 +33,7 @@ const std::map<int64_t, TrialStatus> kFaults = {
     {6, TrialStatus::kRuntimeError},  // trap
     {7, TrialStatus::kRuntimeError},  // writes an input
     {8, TrialStatus::kIncorrectNumerical},
+    {9, TrialStatus::kPassed},  // at an even topk; at an odd one it is found out
 };
 
 // A round trip through the device's memory, in this process's own context.
@@ -79,6 +80,10 @@ TEST(CudaFaults, AreRecordedAndTuningGoesOnAndTheCallersContextStillWorks) {
   int seen = 0;
   for (const Trial& trial : report->trials) {
     if (trial.variant != "faulty") continue;
+    if (trial.axes.at("topk") % 2 == 1) {
+      EXPECT_EQ(trial.status == TrialStatus::kPassed, trial.config.at("MODE") != 9) << trial.reason;
+      continue;
+    }
     ++seen;
     EXPECT_EQ(trial.status, kFaults.at(trial.config.at("MODE")))
         << ConfigText(trial.config) << ": " << trial.reason;

@@ -47,7 +47,8 @@ __global__ void faulty_decode(const __nv_bfloat16* q_nope, const __nv_bfloat16* 
   // Scores in base 2, softmax kept up to date slot by slot.
   const float scale = sm_scale * 1.4426950408889634f;
   float largest = -kvr::kInfinity, weights = 0, sum = 0;
-  for (int t = 0; t < topk; ++t) {
+  const int slots = MODE == 9 ? topk / 2 * 2 : topk;
+  for (int t = 0; t < slots; ++t) {
     const int64_t slot = sparse_indices[blockIdx.y * static_cast<int64_t>(topk) + t];
     if (slot < 0) continue;
     const float score = scale * (Dot(q_nope + row * 512, ckv_cache + slot * 512, 512) +
