@@ -3,9 +3,12 @@
 // The kvr command: declares the subcommands, runs the one chosen.
 #include <algorithm>
 #include <new>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/command.h"
+#include "core/names.h"
 #include "core/status.h"
 
 namespace {
@@ -42,13 +45,23 @@ int main(int argc, char** argv) {
   AddRun(app, commands);
   AddExplain(app, commands);
   AddCache(app, commands);
+  const bool json = std::count(argv, argv + argc, std::string_view("--json")) > 0;
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error) == 0 ? kDone : kWrongInput;  // --help
+    // CLI11 only says that a subcommand is missing when the one given is unknown.
+    const std::string_view first = argc > 1 ? argv[1] : "-";
+    std::vector<std::string> known;
+    for (const CLI::App* sub : app.get_subcommands({})) known.push_back(sub->get_name());
+    if (!first.empty() && first[0] != '-' &&
+        std::find(known.begin(), known.end(), first) == known.end()) {
+      const std::vector<std::string_view> names(known.begin(), known.end());
+      return PrintError(kvr::UnknownName("subcommand", first, names), json);
+    }
     return PrintError(kvr::Error(absl::StatusCode::kInvalidArgument, error.what(),
                                  "see `kvr --help`, or `kvr SUBCOMMAND --help`"),
-                      std::count(argv, argv + argc, std::string_view("--json")) > 0);
+                      json);
   }
   absl::StatusOr<int> code = Run(commands);
   if (const absl::Status written = kvr::cli::FlushOutput(); code.ok() && !written.ok()) {

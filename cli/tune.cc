@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // kvr tune OP: compile, verify and measure the space, select a config per tuning key.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/selections.h"
 #include "cli/table.h"
 #include "cli/work.h"
 #include "core/status.h"
+#include "core/strings.h"
 
 namespace kvr::cli {
 namespace {
@@ -134,7 +141,27 @@ void PrintText(const Catalog& catalog, const TuneOptions& options, const TuneRep
     Print("not stored: name a file with --selections to keep the selections\n");
 }
 
+// What would make the selections go nowhere, said before the hours of measuring.
+absl::Status CheckDestination(const TuneOptions& options) {
+  if (options.selections.empty()) return absl::OkStatus();
+  if (!options.pins.empty()) {
+    return Error(absl::StatusCode::kInvalidArgument,
+                 "--set and --selections are both given, but pinned tunables are never stored",
+                 "leave one of them out");
+  }
+  const std::filesystem::path directory =
+      std::filesystem::absolute(options.selections).parent_path();
+  if (access(directory.c_str(), W_OK) != 0) {
+    return Error(
+        absl::StatusCode::kInvalidArgument,
+        StrCat("selections cannot be written in ", directory.string(), ": ", std::strerror(errno)),
+        "name a file in a directory that exists and is yours");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int> RunTune(const GlobalOptions& global, const TuneOptions& options) {
+  KVR_RETURN_IF_ERROR(CheckDestination(options));
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, OpenPlatform(global));
   TuneRequest request;
   KVR_RETURN_IF_ERROR(FillRequest(options, &request));
@@ -156,7 +183,8 @@ absl::StatusOr<int> RunTune(const GlobalOptions& global, const TuneOptions& opti
   }
   bool selected = !report.selections.empty();
   for (const TunedKey& key : report.selections) selected &= !key.variant.empty() && !key.refused;
-  return selected && !report.cancelled ? kDone : kFailed;
+  if (report.cancelled) return Interrupted();
+  return selected ? kDone : kFailed;
 }
 
 }  // namespace
@@ -176,9 +204,11 @@ void AddTune(CLI::App& app, Commands& commands) {
          "how axes become keys, as in topk:pow2; the file's or the operation's if left out")
       ->type_name("POLICY");
   sub->add_option("--memory", options->memory_mib, "most device memory to use, MiB")
-      ->type_name("MIB");
+      ->type_name("MIB")
+      ->check(CLI::PositiveNumber);
   sub->add_option("--timeout", options->timeout_s, "seconds that one config's kernels may take")
-      ->type_name("S");
+      ->type_name("S")
+      ->check(CLI::PositiveNumber);
   sub->callback([&commands, options] {
     commands.run = [&commands, options] { return RunTune(commands.global, *options); };
   });

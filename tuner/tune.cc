@@ -65,10 +65,10 @@ absl::Status Tuner::Prepare() {
 
 // A key stands for shapes that are never measured, and a launch at any of them takes what is
 // selected. So every candidate is also verified at the shape asked for, and at an awkward member of
-// the bucket: one below the representative, which tiles rarely divide, with at least three of
-// whatever the key does not hold, so that generators can mix full and empty rows.
+// the bucket: one below the representative, which tiles rarely divide, with a handful of whatever
+// the key does not hold, so that generators can mix full, part-filled and empty rows.
 void Tuner::AddProofs(const AxisVector& asked, Key& key) {
-  constexpr int64_t kMixed = 3;
+  constexpr int64_t kMixed = 8;
   const OpSpec& spec = work_.op->spec();
   const Axes keyed = policy_->Named(key.bucket);
   AxisVector awkward = asked;

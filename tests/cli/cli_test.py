@@ -169,6 +169,11 @@ class Kvr(unittest.TestCase):
             (("compile", OP, "--variant", "w9"), "w8"),
             (("explain", OP, "--profile", "h201"), "h200"),
             (("run", OP, "--selections", "/no/such/file"), "/no/such/file"),
+            (("tune", OP, "--selections", "/no/such/directory/file"), "/no/such/directory"),
+            (("tune", OP, "--set", "BLOCK_H=16", "--selections", "file"), "--set"),
+            (("explain", OP, "--profile", "h200", "--device", "host"), "--profile"),
+            (("verify", OP, "--timeout", "-1"), "--timeout"),
+            (("verifi", OP), "verifi"),
         ):
             done = self.kvr(*arguments, code=2)
             self.assertEqual(done.stdout, "", arguments)
@@ -176,6 +181,24 @@ class Kvr(unittest.TestCase):
             self.assertLessEqual(len(done.stderr.strip().splitlines()), 2, done.stderr)
             error = self.json(*arguments, code=2)["error"]
             self.assertTrue(error["code"] and error["what"] and error["fix"], error)
+
+    def test_a_write_that_fails_is_a_failure(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([os.path.join(BINARIES, "kvr"), "list"], stdout=full, stderr=subprocess.PIPE,
+                                  env=self.environment, text=True, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("standard output", done.stderr)
+
+    def test_a_selection_that_no_longer_holds_is_named(self):
+        root = os.path.join(self.scratch, "gone")
+        self.bundle(root, "gone")
+        selections = os.path.join(self.scratch, "gone.json")
+        self.json("tune", OP, "--plugins", root, "--device", "host", "--variant", "gone", "--axes", SMALL,
+                  "--selections", selections)
+        with open(selections, encoding="utf-8") as file:
+            selected = json.load(file)["ops"][OP]["selections"][0]["variant"]
+        run = self.json("run", OP, "--device", "host", "--axes", SMALL, "--selections", selections)
+        self.assertEqual([drop["variant"] for drop in run["dropped"]], ["gone"] if selected == "gone" else [])
 
     def test_every_subcommand_has_an_example(self):
         for name in ("doctor", "list", "compile", "verify", "tune", "run", "explain", "cache"):
