@@ -8,7 +8,6 @@
 #include "absl/strings/str_format.h"
 #include "cli/command.h"
 #include "cli/table.h"
-#include "cli/work.h"
 #include "core/status.h"
 #include "devices/profiles.h"
 
@@ -53,10 +52,9 @@ Json ToJson(const Explanation& e) {
           {"floor_us", e.floor_us}};
 }
 
-void PrintText(const Catalog& catalog, const std::string& op, const Explanation& e,
-               const std::string& unknown) {
-  Print(absl::StrCat(e.variant, " {", ConfigText(e.config), "}\n  at ",
-                     ShortShape(catalog, op, e.axes), "\n  on ", e.device, "\n\n"));
+void PrintText(const Explanation& e, const std::string& unknown) {
+  Print(absl::StrCat(e.variant, " {", ConfigText(e.config), "}\n  at ", AxesText(e.axes), "\n  on ",
+                     e.device, "\n\n"));
   if (e.kernels.empty()) {
     Print("an empty batch: nothing is launched\n");
     return;
@@ -131,8 +129,7 @@ absl::StatusOr<int> RunExplain(const GlobalOptions& global, const OpOptions& opt
       } else {
         if (!all.empty()) Print("\n");
         all.push_back(nullptr);
-        PrintText(platform->catalog(), options.op, explanation,
-                  built.ok() ? "" : std::string(What(built.status())));
+        PrintText(explanation, built.ok() ? "" : std::string(What(built.status())));
       }
     }
   }
