@@ -48,11 +48,17 @@ class File {
   int fd_;
 };
 
+// An entry is code that will run here: it must be ours or root's, and nobody else's to write.
+bool Trusted(const struct stat& s) {
+  return S_ISREG(s.st_mode) && (s.st_uid == geteuid() || s.st_uid == 0) &&
+         (s.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
 // The file whole, or nothing. One open, one fstat, one read in the usual case.
 std::optional<std::string> ReadWhole(const std::string& path) {
-  File file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  File file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   struct stat s;
-  if (file.get() < 0 || fstat(file.get(), &s) != 0 || !S_ISREG(s.st_mode)) return std::nullopt;
+  if (file.get() < 0 || fstat(file.get(), &s) != 0 || !Trusted(s)) return std::nullopt;
   std::string content(static_cast<size_t>(s.st_size), '\0');
   for (size_t got = 0; got < content.size();) {
     ssize_t n = read(file.get(), content.data() + got, content.size() - got);
@@ -76,7 +82,7 @@ int WriteAtomically(const std::string& directory, const std::string& path,
       path + "." + std::to_string(getpid()) + "." + std::to_string(counter.fetch_add(1)) + ".tmp";
   int error = 0;
   {
-    File file(open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    File file(open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
     if (file.get() < 0) return errno;
     while (!content.empty() && error == 0) {
       ssize_t n = write(file.get(), content.data(), content.size());

@@ -6,8 +6,10 @@
 //
 // An entry is one file, <root>/v1/<2 digits>/<key>: written aside, fsynced, renamed, so a reader
 // sees all of it or none. Its checksum is verified on every read; a short, corrupt or foreign file
-// is a miss and is replaced by the next Put. A directory that cannot be written, or a full disk,
-// degrades to memory for the rest of the process, and says so once.
+// is a miss and is replaced by the next Put, and so is one that is a symbolic link, belongs to
+// somebody else than root or this user, or that others may write: an entry is code. A directory
+// that cannot be written, or a full disk, degrades to memory for the rest of the process, and says
+// so once.
 //
 // Root: KVR_CACHE_DIR, else $XDG_CACHE_HOME/kvr, else ~/.cache/kvr; none: memory only.
 // Threading: all functions may be called concurrently, by several processes too.

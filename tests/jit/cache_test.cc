@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -107,6 +109,30 @@ TEST(BinaryCache, RefusesAnEntryOfAnotherKey) {
   EXPECT_EQ(fresh.stats().corrupt, 1);
   fresh.Put(b, "");  // heals it
   EXPECT_NE(BinaryCache(dir.path()).Get(b->key), nullptr);
+}
+
+TEST(BinaryCache, RunsNobodyElsesCode) {
+  TempDir dir;
+  auto binary = SomeBinary("a");
+  BinaryCache(dir.path()).Put(binary, "");
+  const std::string path = BinaryCache(dir.path()).PathOf(binary->key);
+  const auto hit = [&] { return BinaryCache(dir.path()).Get(binary->key) != nullptr; };
+  ASSERT_TRUE(hit());
+  for (mode_t mode : {0666, 0664, 0646}) {
+    ASSERT_EQ(chmod(path.c_str(), mode), 0);
+    EXPECT_FALSE(hit()) << std::oct << mode;
+  }
+  ASSERT_EQ(chmod(path.c_str(), 0644), 0);
+  ASSERT_TRUE(hit());
+  ASSERT_EQ(rename(path.c_str(), (path + ".real").c_str()), 0);
+  ASSERT_EQ(symlink((path + ".real").c_str(), path.c_str()), 0);
+  EXPECT_FALSE(hit()) << "a symbolic link";
+  BinaryCache(dir.path()).Put(binary, "");
+  EXPECT_TRUE(hit()) << "replaced by the next Put";
+  if (geteuid() == 0) {  // only root can give a file away
+    ASSERT_EQ(chown(path.c_str(), 12345, 12345), 0);
+    EXPECT_FALSE(hit()) << "somebody else's";
+  }
 }
 
 TEST(BinaryCache, WorksFromMemoryWhereItCannotWriteAndSaysSoOnce) {
