@@ -52,8 +52,10 @@ std::vector<int> Screen(absl::Span<const double> medians, int incumbent,
   for (size_t i = 0; i < medians.size(); ++i) {
     if (std::isfinite(medians[i])) order.push_back(static_cast<int>(i));
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int a, int b) { return medians[a] < medians[b]; });
+  // Ties keep their order. (std::stable_sort trips over its own deprecation under Clang.)
+  std::sort(order.begin(), order.end(), [&](int a, int b) {
+    return medians[a] != medians[b] ? medians[a] < medians[b] : a < b;
+  });
   std::vector<int> kept;
   for (int i : order) {
     const bool fast = medians[i] <= options.screen_factor * medians[order.front()];
