@@ -45,6 +45,24 @@ Component NotReady(std::string name, const absl::Status& status) {
   return {std::move(name), missing ? State::kMissing : State::kBroken, "", Explain(status), ""};
 }
 
+// NVIDIA's wheels where scripts/setup.sh puts them: .venv of the tree whose build/PRESET/bin this
+// executable lies in. Empty: none there, or KVR_WHEELS names others.
+std::string TreesWheels() {
+  if (std::getenv("KVR_WHEELS") != nullptr) return "";
+  std::error_code error;
+  const std::filesystem::path executable = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::filesystem::path libraries =
+      executable.parent_path() / ".." / ".." / ".." / ".venv" / "lib";
+  for (std::filesystem::directory_iterator python(libraries, error), end; !error && python != end;
+       python.increment(error)) {
+    const std::filesystem::path packages = python->path() / "site-packages";
+    if (std::filesystem::is_directory(packages / "nvidia", error)) {
+      return packages.lexically_normal().string();
+    }
+  }
+  return "";
+}
+
 // Can `directory` be made, and a file in it? Tried, not asked: permissions are not the only reason.
 bool CanWrite(const std::string& directory) {
   std::error_code error;
@@ -111,7 +129,7 @@ void Platform::Impl::OpenCompilers() {
     compilers.push_back(*std::move(compiler));
   };
   if (options.compilers) {
-    take("nvrtc", MakeNvrtcCompiler({.sdk_dir = sdk_dir}));
+    take("nvrtc", MakeNvrtcCompiler({.sdk_dir = sdk_dir, .wheels = TreesWheels()}));
     take("clang", MakeHostCompiler(sdk_dir));
   }
   jit = std::make_unique<Jit>(std::move(compilers), cache.get());

@@ -71,6 +71,3 @@ kvr_line run "kvr run $op --device $device ${launch[*]}" "$start"
 printf '\n'
 python3 "$KVR_ROOT/scripts/summary.py" "${results[@]}"
 printf '\nNext: build/release/bin/kvr --help, docs/, scripts/test.sh\n'
-if [[ -n "${KVR_CUDA_HOME:-}" ]]; then
-  printf 'In another shell, so that kvr finds the compiler: export KVR_CUDA_HOME=%q\n' "$KVR_CUDA_HOME"
-fi
