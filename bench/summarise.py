@@ -65,7 +65,7 @@ lines += [
     "",
     "Medians of interleaved rounds, CUDA events around batches of launches of at least 100 µs, on a cold "
     "L2 (as many copies of the inputs as it takes), two input sets; no verdict with error control yet, so differences of a few percent between configs mean nothing. "
-    "Spread is half the interquartile range over the median. Time and baseline (its default config) are of fresh rounds "
+    "Spread is half the interquartile range over the median, of the race. Time and baseline (its default config) are of fresh rounds "
     "that only these two took part in.",
     "",
     "| heads | topk | tokens | selected | µs | spread | baseline µs | gain |",

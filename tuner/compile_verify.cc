@@ -58,9 +58,7 @@ absl::StatusOr<CompileReport> CompileVariants(const Workbench& bench,
   for (const CompileTarget& target : request.targets) {
     std::string reason;
     if (!bench.jit.CanCompile(target.target, &reason)) {
-      return Error(absl::StatusCode::kUnimplemented,
-                   StrCat("nothing here compiles for ", target.target, ": ", reason),
-                   "`kvr doctor` says what is missing");
+      return Error(absl::StatusCode::kUnimplemented, reason, "`kvr doctor` says what is missing");
     }
     KVR_ASSIGN_OR_RETURN(Work work,
                          Resolve(bench.catalog, request, target.target, /*exact_only=*/false));
