@@ -53,6 +53,15 @@ void OpOptions::AddAll(CLI::App* app) {
   app->add_flag("--all", all, "every config of each variant, not its default alone");
 }
 
+void OpOptions::AddWorker(CLI::App* app) {
+  app->add_option("--memory", memory_mib, "most device memory to use, MiB")
+      ->type_name("MIB")
+      ->check(CLI::Range(1, 1 << 24));  // 16 TiB
+  app->add_option("--timeout", timeout_s, "seconds that one config's kernels may take")
+      ->type_name("S")
+      ->check(CLI::Range(0.1, 86400.0));  // a day
+}
+
 CLI::App* Subcommand(CLI::App& app, const std::string& name, const std::string& description,
                      const std::string& example) {
   CLI::App* sub = app.add_subcommand(name, description);

@@ -53,6 +53,8 @@ struct OpOptions {
   std::string profile;
   std::string targets;
   bool all = false;
+  int64_t memory_mib = 0;  // 0: what there is
+  double timeout_s = 0;    // 0: TuneSettings' own
 
   // Each takes the options it needs.
   void AddOp(CLI::App* app);
@@ -62,6 +64,7 @@ struct OpOptions {
   void AddProfile(CLI::App* app);
   void AddTargets(CLI::App* app);
   void AddAll(CLI::App* app);
+  void AddWorker(CLI::App* app);  // --memory, --timeout
 };
 
 // The subcommand that the command line chose; set by CLI11's callback.

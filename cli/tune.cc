@@ -21,8 +21,6 @@ namespace {
 struct TuneOptions : OpOptions {
   std::string selections;
   std::string key_policy;
-  int64_t memory_mib = 0;
-  double timeout_s = 0;
 };
 
 // "cold" is null where the device does not say how large its L2 cache is.
@@ -171,9 +169,7 @@ absl::StatusOr<int> RunTune(const GlobalOptions& global, const TuneOptions& opti
   TuneReport report;
   {
     ProgressBar progress(global.json);
-    TuneSettings settings = Settings(global, options, &progress);
-    settings.memory_bytes = options.memory_mib << 20;
-    if (options.timeout_s > 0) settings.timeout_s = options.timeout_s;
+    const TuneSettings settings = Settings(global, options, &progress);
     KVR_ASSIGN_OR_RETURN(report, Tune(*platform, settings, request));
   }
   if (global.json) {
@@ -203,12 +199,7 @@ void AddTune(CLI::App& app, Commands& commands) {
          "--key-policy", options->key_policy,
          "how axes become keys, as in topk:pow2; the file's or the operation's if left out")
       ->type_name("POLICY");
-  sub->add_option("--memory", options->memory_mib, "most device memory to use, MiB")
-      ->type_name("MIB")
-      ->check(CLI::PositiveNumber);
-  sub->add_option("--timeout", options->timeout_s, "seconds that one config's kernels may take")
-      ->type_name("S")
-      ->check(CLI::PositiveNumber);
+  options->AddWorker(sub);
   sub->callback([&commands, options] {
     commands.run = [&commands, options] { return RunTune(commands.global, *options); };
   });

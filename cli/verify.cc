@@ -11,8 +11,6 @@ namespace kvr::cli {
 namespace {
 
 struct VerifyOptions : OpOptions {
-  int64_t memory_mib = 0;
-  double timeout_s = 0;
   uint64_t seed = 0;
 };
 
@@ -32,9 +30,7 @@ absl::StatusOr<int> RunVerify(const GlobalOptions& global, const VerifyOptions& 
   VerifyReport report;
   {
     ProgressBar progress(global.json);
-    TuneSettings settings = Settings(global, options, &progress);
-    settings.memory_bytes = options.memory_mib << 20;
-    if (options.timeout_s > 0) settings.timeout_s = options.timeout_s;
+    const TuneSettings settings = Settings(global, options, &progress);
     KVR_ASSIGN_OR_RETURN(report, Verify(*platform, settings, request));
   }
   Json results = Json::array();
@@ -95,12 +91,7 @@ void AddVerify(CLI::App& app, Commands& commands) {
   options->AddVariants(sub);
   options->AddDevice(sub);
   options->AddAll(sub);
-  sub->add_option("--memory", options->memory_mib, "most device memory to use, MiB")
-      ->type_name("MIB")
-      ->check(CLI::PositiveNumber);
-  sub->add_option("--timeout", options->timeout_s, "seconds that one config's kernels may take")
-      ->type_name("S")
-      ->check(CLI::PositiveNumber);
+  options->AddWorker(sub);
   sub->add_option("--seed", options->seed, "of the first input set; drawn anew when left out")
       ->check(CLI::NonNegativeNumber);
   sub->callback([&commands, options] {

@@ -25,6 +25,8 @@ TuneSettings Settings(const GlobalOptions& global, const OpOptions& options,
   settings.plugin_roots = global.plugins;
   settings.progress = progress;
   settings.cancel = CancelOnInterrupt();
+  settings.memory_bytes = options.memory_mib << 20;
+  if (options.timeout_s > 0) settings.timeout_s = options.timeout_s;
   return settings;
 }
 
