@@ -180,6 +180,32 @@ absl::Status EvalRegions(const std::vector<RegionSpec>& regions, Slots slots, La
   return absl::OkStatus();
 }
 
+// Limits of cuTensorMapEncodeTiled that depend on the shape are the driver's to check.
+absl::Status EvalTensorMaps(const std::vector<TensorMapSpec>& maps, Slots slots, LaunchPlan* plan) {
+  for (size_t i = 0; i < maps.size(); ++i) {
+    const TensorMapSpec& spec = maps[i];
+    TensorMapLaunch& map = plan->tensor_maps[i];
+    map.dtype = spec.dtype;
+    map.rank = static_cast<int>(spec.box.size());
+    map.swizzle = spec.swizzle;
+    for (size_t d = 0; d < spec.box.size(); ++d) {
+      for (const auto& [expr, value] :
+           {std::pair(&spec.shape[d], &map.shape[d]), std::pair(&spec.box[d], &map.box[d])}) {
+        if (!expr->TryEval(slots, value)) {
+          return WithContext(StrCat("tensor map '", spec.name, "'"), expr->Eval(slots).status());
+        }
+        if (*value < 1) {
+          return Error(absl::StatusCode::kFailedPrecondition,
+                       StrCat("tensor map '", spec.name, "': extent ", d, " is ", *value, " (",
+                              expr->text(), ")"),
+                       "give 1 or more, or leave the kernel out with `when`");
+        }
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckConstraints(const std::vector<Expr>& constraints, Slots slots) {
   for (const Expr& constraint : constraints) {
     int64_t value = 0;
@@ -214,14 +240,17 @@ absl::Status CheckSizes(const PlanProgram& program, size_t tunables) {
                  "use Variant::TunableValues");
   }
   const size_t slots = static_cast<size_t>(program.axis_count) + tunables + kDeviceSymbols.size() +
-                       program.lets.size();
+                       program.function_values.size() + program.lets.size();
   if (program.axis_count > kMaxAxes || slots > kMaxSlots ||
       program.kernels.size() > static_cast<size_t>(kMaxKernels) ||
-      program.regions.size() > static_cast<size_t>(kMaxRegions)) {
+      program.regions.size() > static_cast<size_t>(kMaxRegions) ||
+      program.tensor_maps.size() > static_cast<size_t>(kMaxTensorMaps)) {
     return Error(absl::StatusCode::kInvalidArgument,
                  StrCat("plan is too large: ", slots, " named values, ", program.kernels.size(),
-                        " kernels, ", program.regions.size(), " workspace regions"),
-                 StrCat("at most ", kMaxSlots, ", ", kMaxKernels, " and ", kMaxRegions));
+                        " kernels, ", program.regions.size(), " workspace regions, ",
+                        program.tensor_maps.size(), " tensor maps"),
+                 StrCat("at most ", kMaxSlots, ", ", kMaxKernels, ", ", kMaxRegions, " and ",
+                        kMaxTensorMaps));
   }
   for (const KernelSpec& kernel : program.kernels) {
     if (kernel.args.size() > static_cast<size_t>(kMaxArgs)) {
@@ -235,12 +264,14 @@ absl::Status CheckSizes(const PlanProgram& program, size_t tunables) {
 }  // namespace
 
 SymbolTable PlanProgram::Symbols(const OpSpec& op, absl::Span<const Tunable> tunables,
+                                 absl::Span<const std::string> function_values,
                                  absl::Span<const Let> lets) {
   SymbolTable symbols;
   int slot = 0;
   for (const AxisSpec& axis : op.axes) symbols.emplace(axis.name, slot++);
   for (const Tunable& tunable : tunables) symbols.emplace(tunable.name, slot++);
   for (std::string_view symbol : kDeviceSymbols) symbols.emplace(symbol, slot++);
+  for (const std::string& value : function_values) symbols.emplace(value, slot++);
   for (const Let& let : lets) symbols.emplace(let.name, slot++);
   return symbols;
 }
@@ -254,6 +285,12 @@ absl::Status PlanProgram::Evaluate(const AxisVector& axes, absl::Span<const int6
   for (int64_t value : tunable_values) storage[used++] = value;
   storage[used++] = device.sms;
   storage[used++] = device.smem_per_block;
+  if (function != nullptr) {
+    const absl::Span<int64_t> values(&storage[used], function_values.size());
+    KVR_RETURN_IF_ERROR(function->Values({axes.data(), static_cast<size_t>(axis_count)},
+                                         tunable_values, device, values));
+    used += values.size();
+  }
   for (size_t i = 0; i < lets.size(); ++i) {
     const Slots known(storage.data(), used);
     if (!lets[i].value.TryEval(known, &storage[used])) return ExplainLet(*this, i, known);
@@ -272,6 +309,7 @@ absl::Status PlanProgram::Evaluate(const AxisVector& axes, absl::Span<const int6
     launch->kernel = static_cast<int>(i);
     ++plan->kernel_count;
   }
+  if (plan->kernel_count > 0) KVR_RETURN_IF_ERROR(EvalTensorMaps(tensor_maps, slots, plan));
   // No kernel, no memory: a region of its own size must not ask to be cleared either.
   if (plan->kernel_count == 0) {
     plan->workspace_bytes = 0;

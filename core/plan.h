@@ -6,7 +6,8 @@
 // kernels: a kernel whose `when` is 0, or any of whose grid extents is 0, is left out.
 //
 // Slots (what expressions may name), in this order: the op's axes, the variant's tunables, the
-// device's properties (kDeviceSymbols), then the [let] values in order, each seeing those before.
+// device's properties (kDeviceSymbols), the values of the plan function if there is one, then the
+// [let] values in order, each seeing those before.
 //
 // Threading: PlanProgram is immutable. Evaluate allocates nothing unless it fails.
 // Units: grid, block and cluster in blocks/threads; sizes in bytes. Workspace regions are aligned
@@ -15,6 +16,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +35,8 @@ namespace kvr {
 inline constexpr int kMaxKernels = 8;
 inline constexpr int kMaxArgs = 32;
 inline constexpr int kMaxRegions = 8;
+inline constexpr int kMaxTensorMaps = 4;
+inline constexpr int kMaxTensorMapRank = 5;
 inline constexpr int kMaxSlots = 96;
 inline constexpr int64_t kWorkspaceAlign = 256;
 
@@ -45,6 +49,7 @@ struct ArgSpec {
     kScalar,     // rank-0 input `index`, by value
     kWorkspace,  // pointer to workspace region `index`
     kValue,      // `value`, as `dtype` (int32 or int64; checked to fit)
+    kTensorMap,  // tensor map `index`, a CUtensorMap by value
   };
   Kind kind = Kind::kTensor;
   int index = 0;
@@ -58,6 +63,17 @@ struct RegionSpec {
   DType dtype = DType::kF32;
   Expr elements;
   bool zeroed = false;
+};
+
+// A view of one of the op's tensors for the tensor memory accelerator (cuTensorMapEncodeTiled):
+// row-major, outermost extent first, the innermost contiguous.
+struct TensorMapSpec {
+  std::string name;
+  int tensor = 0;  // of the op
+  DType dtype = DType::kF32;
+  std::vector<Expr> shape;  // elements
+  std::vector<Expr> box;    // elements of one copy; as many extents as the view has
+  int swizzle = 0;          // 0, 32, 64 or 128 bytes
 };
 
 struct LaunchAttributes {
@@ -95,16 +111,34 @@ struct KernelLaunch {
   std::array<int64_t, kMaxArgs> values{};  // of kValue arguments, by argument position
 };
 
+struct TensorMapLaunch {
+  DType dtype = DType::kF32;
+  int rank = 0;
+  int swizzle = 0;
+  std::array<int64_t, kMaxTensorMapRank> shape{}, box{};
+};
+
 struct LaunchPlan {
   int kernel_count = 0;
   std::array<KernelLaunch, kMaxKernels> kernels;
   int64_t workspace_bytes = 0;
   std::array<int64_t, kMaxRegions> region_offset{};
   std::array<int64_t, kMaxRegions> region_bytes{};
+  std::array<TensorMapLaunch, kMaxTensorMaps> tensor_maps;  // by PlanProgram::tensor_maps
 
   absl::Span<const KernelLaunch> launches() const {
     return {kernels.data(), static_cast<size_t>(kernel_count)};
   }
+};
+
+// What a compiled plugin's plan function computes for a manifest's expressions to use.
+// Threading: concurrent calls. Neither locks nor allocates unless it fails.
+class PlanFunction {
+ public:
+  virtual ~PlanFunction() = default;
+  virtual absl::Status Values(absl::Span<const int64_t> axes,
+                              absl::Span<const int64_t> tunable_values, const DeviceInfo& device,
+                              absl::Span<int64_t> values) const = 0;
 };
 
 struct PlanProgram {
@@ -112,15 +146,19 @@ struct PlanProgram {
     std::string name;
     Expr value;
   };
+  std::vector<std::string> function_values;      // what `function` gives, in order
+  std::shared_ptr<const PlanFunction> function;  // null: no such values
   std::vector<Let> lets;
   std::vector<RegionSpec> regions;
+  std::vector<TensorMapSpec> tensor_maps;
   std::vector<KernelSpec> kernels;
   std::vector<Expr> constraints;  // each non-zero, or the config does not fit these axes
 
   int axis_count = 0, tunable_count = 0;  // fix the slot layout
 
-  // Slot names of a variant: axes, tunables, device symbols, lets.
+  // Slot names of a variant: axes, tunables, device symbols, function values, lets.
   static SymbolTable Symbols(const OpSpec& op, absl::Span<const Tunable> tunables,
+                             absl::Span<const std::string> function_values,
                              absl::Span<const Let> lets);
 
   // `tunable_values` in tunable order. Errors name the expression and its column, or the

@@ -18,6 +18,7 @@
 #include "core/fingerprint.h"
 #include "core/op.h"
 #include "core/plan.h"
+#include "core/tensor.h"
 
 namespace kvr {
 
@@ -27,6 +28,39 @@ struct SourceFile {
   std::string name;  // as the bundle names it, relative: "split.cuh"
   std::string content;
   std::string path;  // where it was read, for diagnostics only; never part of a key
+};
+
+// A cubin that another compiler made, for one exact target.
+struct PrebuiltBinary {
+  std::string target;
+  SourceFile file;  // content: the ELF
+};
+
+// What one launch function call gets; see kvr_launch_request in sdk/kvr_plugin.h.
+struct FunctionLaunch {
+  absl::Span<const int64_t> axes;
+  absl::Span<const TensorView> tensors;
+  absl::Span<void* const> workspace;
+  absl::Span<const int64_t> workspace_bytes;
+  void* stream = nullptr;
+};
+
+// One config's launch function on one device, opened. Threading and stream order: kvr_plugin.h.
+class LaunchFunction {
+ public:
+  virtual ~LaunchFunction() = default;
+  virtual absl::Status Launch(const FunctionLaunch& launch) const = 0;
+};
+
+// The compiled half of a variant that a shared library brings.
+class VariantCode : public PlanFunction {
+ public:
+  // Loads the library unless it is loaded. Whoever must not load later calls it first; everything
+  // else here does by itself.
+  virtual absl::Status Load() const = 0;
+  // The device's context is current. What it returns holds the library.
+  virtual absl::StatusOr<std::unique_ptr<LaunchFunction>> Open(
+      const DeviceInfo& device, absl::Span<const int64_t> tunable_values) const = 0;
 };
 
 struct Variant {
@@ -44,8 +78,13 @@ struct Variant {
   std::string key_policy;            // empty: the op's
   std::vector<std::string> targets;  // patterns "sm_80+", "sm_90a", "host"
   std::string host_skip_reason;      // why "host" is not among them
-  std::vector<SourceFile> sources;   // the unit's sources in order; headers they include by name
+  // One of: sources that are compiled; cubins; the library's launch function, whose plan has
+  // workspace and constraints but no kernels.
+  std::vector<SourceFile> sources;  // the unit's sources in order; headers they include by name
   std::vector<SourceFile> headers;
+  std::vector<PrebuiltBinary> cubins;
+  bool has_launch_function = false;
+  std::shared_ptr<const VariantCode> code;  // null: the variant is data alone
   PlanProgram plan;
   Fingerprint fingerprint;  // of all of the above that can change a result
 

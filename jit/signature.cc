@@ -44,6 +44,8 @@ std::string TypeOf(const OpSpec& op, const ArgSpec& arg, const std::string& elem
       bool input = arg.index < static_cast<int>(op.inputs.size());
       return (input ? "const " : "") + element + "*";
     }
+    case ArgSpec::Kind::kTensorMap:
+      return "CUtensorMap";
     case ArgSpec::Kind::kWorkspace:
       return element + "*";
     case ArgSpec::Kind::kScalar:
@@ -130,6 +132,9 @@ absl::Status CheckArguments(const OpSpec& op, const Variant& variant, const Kern
       case ArgSpec::Kind::kWorkspace:
         limit = static_cast<int>(variant.plan.regions.size());
         break;
+      case ArgSpec::Kind::kTensorMap:
+        limit = static_cast<int>(variant.plan.tensor_maps.size());
+        break;
       case ArgSpec::Kind::kValue:
         continue;
     }
@@ -209,6 +214,7 @@ std::vector<std::string> TypeHeaders(const PlanProgram& plan) {
   };
   for (const KernelSpec& kernel : plan.kernels) {
     for (const ArgSpec& arg : kernel.args) {
+      if (arg.kind == ArgSpec::Kind::kTensorMap) add("cuda.h");
       if (arg.dtype == DType::kBF16) add("cuda_bf16.h");
       if (arg.dtype == DType::kF16) add("cuda_fp16.h");
       if (arg.dtype == DType::kF8E4M3 || arg.dtype == DType::kF8E8M0) add("cuda_fp8.h");

@@ -44,7 +44,7 @@ class PlanBuilder {
     program_.tunable_count = static_cast<int>(tunables_.size());
     KVR_RETURN_IF_ERROR(CheckSlots());
     for (size_t i = 0; i < manifest_.lets.size(); ++i) KVR_RETURN_IF_ERROR(AddLet(i));
-    symbols_ = PlanProgram::Symbols(op_, tunables_, program_.lets);
+    symbols_ = PlanProgram::Symbols(op_, tunables_, program_.function_values, program_.lets);
     if (manifest_.constraints) {
       for (const Text& text : *manifest_.constraints) {
         KVR_ASSIGN_OR_RETURN(Expr expr, ParseExpr(text, "constraint", symbols_));
@@ -70,7 +70,8 @@ class PlanBuilder {
   absl::Status AddLet(size_t index) {
     const LetEntry& let = manifest_.lets[index];
     const std::string& name = let.name.value;
-    const SymbolTable before = PlanProgram::Symbols(op_, tunables_, program_.lets);
+    const SymbolTable before =
+        PlanProgram::Symbols(op_, tunables_, program_.function_values, program_.lets);
     const bool reserved =
         std::find(std::begin(kReserved), std::end(kReserved), name) != std::end(kReserved);
     if (reserved || before.count(name) > 0) {

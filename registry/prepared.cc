@@ -152,6 +152,8 @@ void Prepared::Params(const PlanView& plan, int i, absl::Span<const TensorView> 
       case ArgSpec::Kind::kValue:
         value = &launch.values[a];
         break;
+      case ArgSpec::Kind::kTensorMap:  // no manifest states one yet
+        break;
     }
     params[a] = const_cast<void*>(value);
   }

@@ -80,7 +80,7 @@ inline std::shared_ptr<Variant> SplitVariant(const OpSpec& op, std::string name 
   plan.tunable_count = static_cast<int>(variant->tunables.size());
   const auto parse = [&](const std::string& text) {
     absl::StatusOr<Expr> expr =
-        Expr::Parse(text, PlanProgram::Symbols(op, variant->tunables, plan.lets));
+        Expr::Parse(text, PlanProgram::Symbols(op, variant->tunables, {}, plan.lets));
     EXPECT_TRUE(expr.ok()) << expr.status();
     return *std::move(expr);
   };
