@@ -3,12 +3,10 @@
 
 #include <dlfcn.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <mutex>
-#include <system_error>
 #include <utility>
 
+#include "core/install_layout.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "devices/host_module.h"
@@ -51,21 +49,9 @@ absl::StatusOr<HostModule> Loaded() {
 }  // namespace
 
 absl::StatusOr<std::string> HostLibraryPath() {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const char* named = std::getenv("KVR_HOST_MODULE");
-  if (named != nullptr && *named != '\0') {
-    if (fs::is_regular_file(named, error)) return std::string(named);
-    return Error(absl::StatusCode::kNotFound,
-                 StrCat("KVR_HOST_MODULE names ", std::string_view(named), ", which is no file"),
-                 "name libkvr_host.so, or unset it");
-  }
-  const fs::path executable = fs::read_symlink("/proc/self/exe", error);
-  const fs::path library = executable.parent_path().parent_path() / "lib" / "libkvr_host.so";
-  if (!error && fs::is_regular_file(library, error)) return library.string();
-  return Error(absl::StatusCode::kNotFound, StrCat("there is no ", library.string()),
-               "build with Clang 19's development package installed, or name the module with "
-               "KVR_HOST_MODULE");
+  return FindPart({"the host module", "KVR_HOST_MODULE", "lib/libkvr_host.so", "",
+                   "unpack KVR's host package there, or build it with Clang 19's development "
+                   "package, or let KVR_HOST_MODULE name it"});
 }
 
 absl::StatusOr<std::unique_ptr<Device>> OpenHostDevice() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // libkvr_host.so, found and loaded once a process: the file that KVR_HOST_MODULE names (then the
-// only place), else ../lib/libkvr_host.so beside the executable's directory. Never unloaded: what
-// it made may live anywhere.
+// only place), else <prefix>/lib/libkvr_host.so (core/install_layout.h). Never unloaded: what it
+// made may live anywhere.
 //
 // Threading: all functions may be called concurrently. Errors: kNotFound where there is no such
 // file, kFailedPrecondition where it is not a module of this build; each names the file.

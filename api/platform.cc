@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "api/host_library.h"
+#include "core/install_layout.h"
 #include "core/names.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -45,19 +46,17 @@ Component NotReady(std::string name, const absl::Status& status) {
   return {std::move(name), missing ? State::kMissing : State::kBroken, "", Explain(status), ""};
 }
 
-// NVIDIA's wheels where scripts/setup.sh puts them: .venv of the tree whose build/PRESET/bin this
-// executable lies in. Empty: none there, or KVR_WHEELS names others.
-std::string TreesWheels() {
+// NVIDIA's wheels in the install's own virtual environment; in a build tree that is where
+// scripts/setup.sh puts them. Empty: none there, or KVR_WHEELS names others.
+std::string OwnWheels() {
   if (std::getenv("KVR_WHEELS") != nullptr) return "";
   std::error_code error;
-  const std::filesystem::path executable = std::filesystem::read_symlink("/proc/self/exe", error);
-  const std::filesystem::path libraries =
-      executable.parent_path() / ".." / ".." / ".." / ".venv" / "lib";
+  const std::filesystem::path libraries = InstallPath(".venv/lib");
   for (std::filesystem::directory_iterator python(libraries, error), end; !error && python != end;
        python.increment(error)) {
     const std::filesystem::path packages = python->path() / "site-packages";
     if (std::filesystem::is_directory(packages / "nvidia", error)) {
-      return packages.lexically_normal().string();
+      return packages.string();
     }
   }
   return "";
@@ -129,7 +128,7 @@ void Platform::Impl::OpenCompilers() {
     compilers.push_back(*std::move(compiler));
   };
   if (options.compilers) {
-    take("nvrtc", MakeNvrtcCompiler({.sdk_dir = sdk_dir, .wheels = TreesWheels()}));
+    take("nvrtc", MakeNvrtcCompiler({.sdk_dir = sdk_dir, .wheels = OwnWheels()}));
     take("clang", MakeHostCompiler(sdk_dir));
   }
   jit = std::make_unique<Jit>(std::move(compilers), cache.get());

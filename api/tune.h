@@ -10,8 +10,8 @@
 //   request.selection_file = "h200.json";
 //   KVR_ASSIGN_OR_RETURN(TuneReport report, Tune(*platform, {.device = "cuda:0"}, request));
 //
-// Kernels run in kvr-worker (KVR_WORKER, else beside the executable, else in ../bin): whatever they
-// do, this process and its CUDA contexts are not touched. Verify and Tune open no device here.
+// Kernels run in kvr-worker (KVR_WORKER, else <prefix>/bin): whatever they do, this process and its
+// CUDA contexts are not touched. Verify and Tune open no device here.
 //
 // Threading, cancelling, errors: tuner/tune.h.
 #pragma once

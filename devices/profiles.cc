@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -14,6 +13,7 @@
 #include <map>
 #include <system_error>
 
+#include "core/install_layout.h"
 #include "core/names.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -23,23 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-absl::StatusOr<fs::path> ProfilesDirectory() {
-  std::error_code ignored;
-  if (const char* named = std::getenv("KVR_PROFILES_DIR"); named != nullptr && *named != '\0') {
-    if (fs::is_directory(named, ignored)) return fs::path(named);
-    return Error(absl::StatusCode::kNotFound,
-                 StrCat("KVR_PROFILES_DIR: '", named, "' is not a directory"),
-                 "name the directory that holds the profiles, or unset it");
-  }
-  const fs::path executable = fs::read_symlink("/proc/self/exe", ignored);
-  const fs::path installed = executable.parent_path().parent_path() / "share" / "kvr" / "profiles";
-  if (fs::is_directory(installed, ignored)) return installed;
-  const fs::path source = KVR_PROFILES_SOURCE_DIR;
-  if (fs::is_directory(source, ignored)) return source;
-  return Error(absl::StatusCode::kNotFound,
-               StrCat("no profiles in ", installed.string(), " or ", source.string()),
-               "set KVR_PROFILES_DIR to the directory that holds them");
-}
+constexpr Part kProfiles = {"the device profiles", "KVR_PROFILES_DIR", "share/kvr/profiles", "",
+                            "set KVR_PROFILES_DIR to the directory that holds them"};
 
 // Reads one file's keys; the first error sticks. A key that nobody asked for is unknown.
 class Reader {
@@ -167,7 +152,7 @@ absl::StatusOr<Profile> Read(const fs::path& path) {
 }
 
 absl::StatusOr<std::map<std::string, fs::path>> FindProfiles() {
-  KVR_ASSIGN_OR_RETURN(const fs::path directory, ProfilesDirectory());
+  KVR_ASSIGN_OR_RETURN(const fs::path directory, FindPart(kProfiles));
   std::map<std::string, fs::path> found;
   std::error_code error;
   for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {

@@ -4,8 +4,8 @@
 // hardware. A profile is a TOML file, NAME.toml; adding one is adding a file. Every key must be
 // known and every limit given, so that a typo cannot pass as a default.
 //
-// Where they are looked for, first match wins: the directory KVR_PROFILES_DIR names; else
-// ../share/kvr/profiles beside the running executable's directory; else the source tree.
+// They lie in the directory that KVR_PROFILES_DIR names, else in <prefix>/share/kvr/profiles
+// (core/install_layout.h).
 //
 // Threading: pure functions of the file system and the environment.
 // Errors: kNotFound for an unknown name, listing the known ones; kInvalidArgument with file, line

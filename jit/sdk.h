@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where the device headers for contributors lie: the directory that holds kvr/device.cuh.
-// KVR_SDK_DIR, else <executable>/../share/kvr/sdk/device, else the source tree KVR was built from.
+// KVR_SDK_DIR, else <prefix>/share/kvr/sdk/device (core/install_layout.h).
 //
 // Threading: pure but for the environment and the file system.
 #pragma once

@@ -2,22 +2,16 @@
 #include "plugins/roots.h"
 
 #include <cstdlib>
-#include <filesystem>
-#include <system_error>
 
+#include "core/install_layout.h"
 #include "core/strings.h"
 
 namespace kvr {
 
 std::string BuiltinVariantsDirectory() {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const fs::path executable = fs::read_symlink("/proc/self/exe", error);
-  if (!error) {
-    const fs::path installed = executable.parent_path().parent_path() / "share/kvr/variants";
-    if (fs::is_directory(installed, error)) return installed.string();
-  }
-  return KVR_VARIANTS_SOURCE_DIR;
+  constexpr Part kVariants = {"the built-in variants", nullptr, "share/kvr/variants", "", ""};
+  const absl::StatusOr<std::string> found = FindPart(kVariants);
+  return found.ok() ? *found : InstallPath(kVariants.relative);
 }
 
 std::vector<std::string> SplitPluginPath(std::string_view path) {

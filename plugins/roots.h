@@ -12,8 +12,7 @@
 
 namespace kvr {
 
-// <executable>/../share/kvr/variants where that exists (an unpacked release), else the variants/
-// of the source tree this was built from.
+// <prefix>/share/kvr/variants (core/install_layout.h), whether or not it exists.
 std::string BuiltinVariantsDirectory();
 
 // "a:b" → {"a", "b"}; empty elements are left out.

@@ -25,8 +25,7 @@
 namespace kvr {
 
 struct ToolchainOptions {
-  std::string sdk_dir;    // the directory that holds kvr/device.cuh; empty: KVR_SDK_DIR, else
-                          // <executable>/../share/kvr/sdk/device, else the source tree's
+  std::string sdk_dir;    // the directory that holds kvr/device.cuh; empty: jit/sdk.h
   std::string cuda_home;  // stands in for KVR_CUDA_HOME
   std::string wheels;     // stands in for KVR_WHEELS
 };

@@ -141,6 +141,9 @@ class Kvr(unittest.TestCase):
             shutil.copy(os.path.join(BINARIES, name), os.path.join(prefix, "bin", name))
         os.symlink(os.path.join(os.path.dirname(BINARIES), "lib"), os.path.join(prefix, "lib"))
         variants = os.path.join(prefix, "share/kvr/variants")
+        os.makedirs(os.path.dirname(variants))
+        for name, source in (("sdk", "sdk"), ("profiles", "devices/profiles")):
+            os.symlink(os.path.join(SOURCE, source), os.path.join(prefix, "share/kvr", name))
         shutil.copytree(os.path.join(SOURCE, "variants"), variants)
         self.bundle(os.path.join(variants, OP), "added")
         binaries = os.path.join(prefix, "bin")

@@ -3,13 +3,12 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "core/install_layout.h"
 #include "core/status.h"
 
 namespace kvr {
@@ -28,21 +27,12 @@ std::string LastWords(const std::string& stderr_text) {
 }  // namespace
 
 absl::StatusOr<std::string> FindWorker() {
-  if (const char* set = std::getenv("KVR_WORKER"); set != nullptr && *set != '\0') {
-    if (access(set, X_OK) == 0) return std::string(set);
-    return Error(absl::StatusCode::kNotFound,
-                 absl::StrCat("KVR_WORKER names ", set, ", which cannot be run"),
-                 "point it at the kvr-worker executable, or unset it");
-  }
-  std::error_code error;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  const std::filesystem::path here = self.parent_path();
-  for (const auto& candidate : {here / "kvr-worker", here / "../bin/kvr-worker"}) {
-    if (!error && access(candidate.c_str(), X_OK) == 0) return candidate.string();
-  }
-  return Error(absl::StatusCode::kNotFound,
-               absl::StrCat("no kvr-worker beside ", self.string(), " or in ../bin"),
-               "install kvr-worker there, or name it in KVR_WORKER");
+  KVR_ASSIGN_OR_RETURN(const std::string worker,
+                       FindPart({"kvr-worker", "KVR_WORKER", "bin/kvr-worker", "",
+                                 "install kvr-worker there, or name it in KVR_WORKER"}));
+  if (access(worker.c_str(), X_OK) == 0) return worker;
+  return Error(absl::StatusCode::kPermissionDenied, absl::StrCat(worker, " cannot be run"),
+               absl::StrCat("chmod a+x ", worker));
 }
 
 absl::StatusOr<std::unique_ptr<WorkerClient>> WorkerClient::Start(WorkerOptions options) {

@@ -43,7 +43,7 @@ struct WorkerOptions {
   const std::atomic<bool>* cancel = nullptr;  // set by a signal handler
 };
 
-// KVR_WORKER, else kvr-worker beside the running executable or in ../bin.
+// KVR_WORKER, else <prefix>/bin/kvr-worker (core/install_layout.h).
 absl::StatusOr<std::string> FindWorker();
 
 // What all jobs on one shape share.
