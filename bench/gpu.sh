@@ -10,7 +10,8 @@
 # Writes one JSON file a part under OUT, and the exit code of each command to OUT/status.txt.
 set -uo pipefail
 
-kvr="$1/bin/kvr"
+prefix="$1"
+kvr="$prefix/bin/kvr"
 out="$2"
 shift 2
 parts=("$@")
@@ -67,7 +68,7 @@ for part in "${parts[@]}"; do
       step run "$kvr" run $op --device cuda --selections "$out/selections-h16.json" --json $(grid 16 "512 2048" "1 16 64 128") ;;
     control)  # a planted write past the output: 9 is right, anything else says that memcheck sees nothing
       step control compute-sanitizer --tool memcheck --padding "$padding" --error-exitcode 9 --log-file "$out/control.txt" \
-        "$kvr" run $op --plugins "$(dirname "$0")/../tests/tuner/faulty" --variant faulty --set MODE=2 --device cuda --json ;;
+        "$kvr" run $op --plugins "$prefix/share/kvr/tests/faulty" --variant faulty --set MODE=2 --device cuda --json ;;
     memcheck) sanitize memcheck $(grid "16 64 128" "1 37 512" "1 7") ;;
     racecheck) sanitize racecheck $(grid 16 512 7) ;;
     *) echo "no such part: $part" >&2; exit 2 ;;

@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# What an install is, on one page. core/install_layout.h finds all of it from the executable, so a
-# build tree has the same layout: what is not built lies there as links to the sources.
+# What an install is, on one page. core/install_layout.h finds all of it from the executable.
+# `cpack -G TGZ` in the build tree writes one archive a component; they unpack into one directory:
+#
+#   kvr     the command, the built-in variants, what plugins need to be built
+#   host    lib/libkvr_host.so, the host device: Clang is in it
+#   tests   the GPU tests and bench/, to be run on the GPU machine: tests/run.sh
 
-foreach(link IN ITEMS
-    "share/kvr/variants|variants" "share/kvr/sdk|sdk" "share/kvr/profiles|devices/profiles"
-    ".venv|.venv")
-  string(REPLACE "|" ";" pair ${link})
-  list(GET pair 0 name)
-  list(GET pair 1 source)
-  if(NOT IS_SYMLINK ${CMAKE_BINARY_DIR}/${name})
-    get_filename_component(directory ${CMAKE_BINARY_DIR}/${name} DIRECTORY)
+# A build tree has the same layout: what is not built lies there as links to the sources.
+foreach(link IN ITEMS variants=share/kvr/variants sdk=share/kvr/sdk .venv=.venv
+    devices/profiles=share/kvr/profiles tests/tuner/faulty=share/kvr/tests/faulty)
+  string(REGEX MATCH "(.*)=(.*)" _ ${link})
+  set(source ${CMAKE_SOURCE_DIR}/${CMAKE_MATCH_1})
+  set(name ${CMAKE_BINARY_DIR}/${CMAKE_MATCH_2})
+  if(NOT IS_SYMLINK ${name})
+    get_filename_component(directory ${name} DIRECTORY)
     file(MAKE_DIRECTORY ${directory})
-    file(CREATE_LINK ${CMAKE_SOURCE_DIR}/${source} ${CMAKE_BINARY_DIR}/${name} SYMBOLIC)
+    file(CREATE_LINK ${source} ${name} SYMBOLIC)
   endif()
 endforeach()
 
@@ -21,11 +25,68 @@ if(CMAKE_INSTALL_PREFIX_INITIALIZED_TO_DEFAULT)
   set(CMAKE_INSTALL_PREFIX ${CMAKE_BINARY_DIR}/install CACHE PATH "Where to install" FORCE)
 endif()
 
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME kvr)
 install(TARGETS kvr kvr-worker RUNTIME DESTINATION bin)
 if(TARGET kvr_host)
-  install(TARGETS kvr_host LIBRARY DESTINATION lib)
+  install(TARGETS kvr_host LIBRARY DESTINATION lib COMPONENT host)
 endif()
-install(DIRECTORY ${CMAKE_SOURCE_DIR}/devices/profiles DESTINATION share/kvr FILES_MATCHING PATTERN "*.toml")
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/devices/profiles DESTINATION share/kvr
+  FILES_MATCHING PATTERN "*.toml")
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/variants/ DESTINATION share/kvr/variants
   FILES_MATCHING PATTERN "*.toml" PATTERN "*.cu" PATTERN "*.cuh" PATTERN common EXCLUDE)
+
+# For who builds plugins: find_package(KVR) or pkg-config kvr.
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/sdk/device DESTINATION share/kvr/sdk)
+install(FILES ${CMAKE_SOURCE_DIR}/sdk/kvr_plugin.h DESTINATION include)
+install(TARGETS kvr_plugin_sdk EXPORT KVRTargets)
+install(EXPORT KVRTargets NAMESPACE kvr:: DESTINATION lib/cmake/KVR)
+include(CMakePackageConfigHelpers)
+configure_package_config_file(${CMAKE_SOURCE_DIR}/packaging/KVRConfig.cmake.in
+  ${CMAKE_BINARY_DIR}/KVRConfig.cmake INSTALL_DESTINATION lib/cmake/KVR)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/KVRConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+install(FILES ${CMAKE_BINARY_DIR}/KVRConfig.cmake ${CMAKE_BINARY_DIR}/KVRConfigVersion.cmake
+  DESTINATION lib/cmake/KVR)
+configure_file(${CMAKE_SOURCE_DIR}/packaging/kvr.pc.in ${CMAKE_BINARY_DIR}/kvr.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/kvr.pc DESTINATION lib/pkgconfig)
+
+# Reading, and the licences of what is linked in.
+install(FILES ${CMAKE_SOURCE_DIR}/README.md ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION share/doc/kvr)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs ${CMAKE_SOURCE_DIR}/examples DESTINATION share/doc/kvr)
+foreach(package IN ITEMS libabsl-dev libboost-dev libcli11-dev libtomlplusplus-dev
+    nlohmann-json3-dev llvm-19-dev libzstd-dev zlib1g-dev libsqlite3-dev libsqlitecpp-dev
+    libspdlog-dev libgtest-dev libbenchmark-dev)
+  if(EXISTS /usr/share/doc/${package}/copyright)
+    file(REAL_PATH /usr/share/doc/${package}/copyright copyright)
+    install(FILES ${copyright} DESTINATION share/doc/kvr/licences RENAME ${package})
+  endif()
+endforeach()
+
+if(KVR_TESTS)
+  install(PROGRAMS ${CMAKE_SOURCE_DIR}/packaging/run_tests.sh DESTINATION tests RENAME run.sh
+    COMPONENT tests)
+  install(DIRECTORY ${CMAKE_SOURCE_DIR}/tests/tuner/faulty DESTINATION share/kvr/tests
+    COMPONENT tests)
+  install(DIRECTORY ${CMAKE_SOURCE_DIR}/bench/ DESTINATION bench COMPONENT tests
+    USE_SOURCE_PERMISSIONS FILES_MATCHING PATTERN "*.sh" PATTERN "*.py" PATTERN results EXCLUDE)
+endif()
+
+set(CPACK_GENERATOR TGZ)
+set(CPACK_PACKAGE_NAME kvr)
+set(CPACK_PACKAGE_FILE_NAME kvr-${PROJECT_VERSION}-linux-x86_64)
+set(CPACK_PACKAGE_VENDOR KVR)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
+set(CPACK_COMPONENT_INCLUDE_TOPLEVEL_DIRECTORY ON)
+set(CPACK_COMPONENTS_GROUPING IGNORE)
+set(CPACK_COMPONENTS_ALL kvr)
+set(CPACK_ARCHIVE_KVR_FILE_NAME ${CPACK_PACKAGE_FILE_NAME})
+if(TARGET kvr_host)
+  list(APPEND CPACK_COMPONENTS_ALL host)
+  set(CPACK_ARCHIVE_HOST_FILE_NAME kvr-host-${PROJECT_VERSION}-linux-x86_64)
+endif()
+if(KVR_TESTS)
+  list(APPEND CPACK_COMPONENTS_ALL tests)
+  set(CPACK_ARCHIVE_TESTS_FILE_NAME kvr-tests-${PROJECT_VERSION}-linux-x86_64)
+endif()
+include(CPack)

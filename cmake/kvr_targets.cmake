@@ -18,7 +18,8 @@ function(kvr_house name)
 endfunction()
 
 # kvr_test(name SOURCES a_test.cc LINK kvr_core LABELS slow): one GoogleTest executable, run by
-# CTest as one test, labelled. KVR_SOURCE_DIR and KVR_TEST_BIN_DIR tell it where things lie.
+# CTest as one test, labelled. KVR_SOURCE_DIR and KVR_BIN_DIR tell it where things lie; a test with
+# label gpu is also installed, and finds what it needs through core/install_layout.h.
 function(kvr_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LINK;LABELS;ENVIRONMENT" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
@@ -33,6 +34,9 @@ function(kvr_test name)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
     SKIP_RETURN_CODE 77)
+  if("gpu" IN_LIST arg_LABELS)
+    install(TARGETS ${name} RUNTIME DESTINATION tests COMPONENT tests)
+  endif()
   if(arg_ENVIRONMENT)
     set_tests_properties(${name} PROPERTIES ENVIRONMENT "${arg_ENVIRONMENT}")
   endif()

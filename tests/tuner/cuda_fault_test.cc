@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "api/tune.h"
+#include "core/install_layout.h"
 #include "core/status.h"
 
 namespace kvr {
@@ -56,9 +57,8 @@ void ExpectWorks(Device& device) {
 TEST(CudaFaults, AreRecordedAndTuningGoesOnAndTheCallersContextStillWorks) {
   std::string directory = ::testing::TempDir() + "/kvr-cuda-faults-XXXXXX";
   ASSERT_NE(mkdtemp(directory.data()), nullptr);
-  setenv("KVR_WORKER", KVR_BIN_DIR "/kvr-worker", 1);
   PlatformOptions options;
-  options.plugin_roots = {KVR_SOURCE_DIR "/tests/tuner/faulty"};
+  options.plugin_roots = {InstallPath("share/kvr/tests/faulty")};
   options.cache_dir = directory + "/cache";
   auto platform = Platform::Open(options);
   ASSERT_TRUE(platform.ok()) << platform.status();
