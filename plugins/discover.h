@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "plugins/bundle.h"
+#include "plugins/scan.h"
 
 namespace kvr::bundle {
 

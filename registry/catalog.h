@@ -4,7 +4,7 @@
 // reason. Says nothing about which is selected (registry/generation.h).
 //
 //   KVR_ASSIGN_OR_RETURN(Catalog catalog, Catalog::Create(BuiltinOperations()));
-//   catalog.Add(ScanBundles(roots, catalog.specs()));
+//   catalog.Add(ScanPlugins(roots, {.ops = catalog.specs()}));
 //   KVR_ASSIGN_OR_RETURN(VariantPtr w8, catalog.Find("mla_sparse_decode", "w8"));
 //
 // Threading: filled by one thread (Create, Add, Admit, Reject), then only read, by any number.
@@ -23,7 +23,7 @@
 #include "core/key_policy.h"
 #include "core/op.h"
 #include "core/variant.h"
-#include "plugins/bundle.h"
+#include "plugins/scan.h"
 
 namespace kvr {
 

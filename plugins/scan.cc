@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Scanning: find, parse, then admit each bundle after the one it extends.
-#include "plugins/bundle.h"
+#include "plugins/scan.h"
 
 #include <algorithm>
 #include <memory>
@@ -216,7 +216,7 @@ class Admission {
 
 }  // namespace
 
-Scan ScanBundles(absl::Span<const std::string> roots, absl::Span<const OpSpec* const> ops) {
+Scan ScanPlugins(absl::Span<const std::string> roots, const ScanOptions& options) {
   Scan scan;
   std::vector<Candidate> candidates;
   for (const std::string& directory : bundle::FindBundles(roots, &scan.rejections)) {
@@ -231,7 +231,7 @@ Scan ScanBundles(absl::Span<const std::string> roots, absl::Span<const OpSpec* c
     }
     candidates.push_back(std::move(candidate));
   }
-  Admission(std::move(candidates), ops).Run(&scan);
+  Admission(std::move(candidates), options.ops).Run(&scan);
   return scan;
 }
 
