@@ -47,6 +47,8 @@ target_link_libraries(kvr_llvm_support INTERFACE
   ${KVR_LLVM_SUPPORT} ${KVR_LLVM_LIBDIR}/libLLVMDemangle.a ${KVR_ZSTD} ${KVR_ZLIB}
   Threads::Threads ${CMAKE_DL_LIBS})
 
+find_package(benchmark QUIET)  # optional: bench/ is built where it is
+
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_path(KVR_TOMLPP_INCLUDE toml++/toml.h REQUIRED)
