@@ -8,20 +8,23 @@
 // the host and ordered within their stream. Errors of asynchronous work surface at the next
 // Synchronize (or Query) of that stream as kInternal; on cuda they are sticky for the context,
 // which is why untrusted kernels run in a worker process.
-// Capture safety: Launch, MemsetAsync and IsCapturing are legal while the stream captures;
-// everything else is not.
+// Capture safety: Launch, Call, MemsetAsync, EncodeTensorMap and IsCapturing are legal while the
+// stream captures; everything else is not.
 // Ownership: whoever allocates frees; a Module must outlive its launches and graphs.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string_view>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/binary.h"
 #include "core/device_info.h"
 #include "core/plan.h"
+#include "core/variant.h"
 
 namespace kvr {
 
@@ -33,6 +36,12 @@ struct Event {
 };
 struct Function {
   void* handle = nullptr;  // valid while its Module lives
+};
+
+// A CUtensorMap, which a kernel takes by value. The driver wants it aligned to 64 bytes, <cuda.h>
+// of CUDA 13 to 128.
+struct alignas(128) TensorMap {
+  std::array<uint64_t, 16> opaque;
 };
 
 class Module {
@@ -73,6 +82,21 @@ class Device {
   virtual absl::Status Launch(Function function, const KernelLaunch& launch,
                               const LaunchAttributes& attributes, void* const* params,
                               Stream stream) = 0;
+
+  // Describes the memory at `data` to the tensor memory accelerator; enqueues nothing. The error
+  // says which limit of cuTensorMapEncodeTiled is not met; kUnimplemented where there is no TMA.
+  virtual absl::Status EncodeTensorMap(const TensorMapLaunch& map, const void* data,
+                                       TensorMap* encoded) = 0;
+
+  // A launch function in stream order; `launch.stream` is set here. cuda: called now, on this
+  // thread, with the context current; it enqueues. host: called on a thread of the device when the
+  // stream gets there; what `launch` points at, scalars' values too, is copied before Call returns,
+  // and an error surfaces at the next Synchronize. null: counted, not called.
+  virtual absl::Status Call(const LaunchFunction& function, const FunctionLaunch& launch,
+                            Stream stream) = 0;
+  // Runs `work` now, on this thread, with the device's context current: for code that is not ours
+  // and loads, allocates or frees there.
+  virtual absl::Status WithContext(absl::FunctionRef<absl::Status()> work) = 0;
 };
 
 }  // namespace kvr

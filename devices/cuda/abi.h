@@ -110,6 +110,25 @@ enum : int { kCaptureModeGlobal = 0, kCaptureModeThreadLocal = 1, kCaptureModeRe
 enum : unsigned { kStreamNonBlocking = 1, kEventDefault = 0 };
 enum : uint64_t { kLegacyStream = 1 };  // flag of cuGetProcAddress
 
+enum : int {  // CUtensorMapDataType
+  kTensorMapUint8 = 0,
+  kTensorMapInt32 = 3,
+  kTensorMapInt64 = 5,
+  kTensorMapFloat16 = 6,
+  kTensorMapFloat32 = 7,
+  kTensorMapFloat64 = 8,
+  kTensorMapBfloat16 = 9,
+};
+enum : int { kTensorMapInterleaveNone = 0 };  // CUtensorMapInterleave
+enum : int {                                  // CUtensorMapSwizzle
+  kTensorMapSwizzleNone = 0,
+  kTensorMapSwizzle32 = 1,
+  kTensorMapSwizzle64 = 2,
+  kTensorMapSwizzle128 = 3,
+};
+enum : int { kTensorMapL2Promotion128 = 2 };  // CUtensorMapL2promotion
+enum : int { kTensorMapFillZeros = 0 };       // CUtensorMapFloatOOBfill
+
 // clang-format off
 #define KVR_CUDA_FUNCTIONS(X)                                                                        \
   X(GetErrorName, cuGetErrorName, 6000, true, (Result, const char**))                                \
@@ -152,7 +171,8 @@ enum : uint64_t { kLegacyStream = 1 };  // flag of cuGetProcAddress
   X(FuncLoad, cuFuncLoad, 12040, false, (FunctionHandle))                                            \
   X(OccupancyMaxActiveBlocks, cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050, true, (int*, FunctionHandle, int, size_t)) \
   X(LaunchKernel, cuLaunchKernel, 4000, true, (FunctionHandle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, StreamHandle, void**, void**)) \
-  X(LaunchKernelEx, cuLaunchKernelEx, 11060, true, (const LaunchConfig*, FunctionHandle, void**, void**))
+  X(LaunchKernelEx, cuLaunchKernelEx, 11060, true, (const LaunchConfig*, FunctionHandle, void**, void**)) \
+  X(TensorMapEncodeTiled, cuTensorMapEncodeTiled, 12000, false, (void*, int, uint32_t, void*, const uint64_t*, const uint64_t*, const uint32_t*, const uint32_t*, int, int, int, int))
 // clang-format on
 
 }  // namespace kvr::cuda

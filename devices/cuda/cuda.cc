@@ -13,6 +13,7 @@
 #include "devices/cuda/driver.h"
 #include "devices/cuda/info.h"
 #include "devices/cuda/module.h"
+#include "devices/cuda/tensor_map.h"
 
 // Calls the driver with the device's context current; an error carries the call's name.
 #define KVR_CUDA(member, symbol, ...)                                                          \
@@ -180,6 +181,26 @@ class CudaDevice : public Device {
         StrCat("grid ", Text(launch.grid), ", block ", Text(launch.block), ", cluster ",
                Text(launch.cluster), ", ", launch.smem, " bytes of dynamic shared memory");
     return cuda::ErrorFrom(driver_, result, plain ? "cuLaunchKernel" : "cuLaunchKernelEx", detail);
+  }
+
+  absl::Status EncodeTensorMap(const TensorMapLaunch& map, const void* data,
+                               TensorMap* encoded) override {
+    return cuda::EncodeTensorMap(driver_, map, data, encoded);
+  }
+
+  absl::Status Call(const LaunchFunction& function, const FunctionLaunch& launch,
+                    Stream stream) override {
+    const cuda::ScopedContext current(driver_, context_);
+    KVR_RETURN_IF_ERROR(current.status());
+    FunctionLaunch on_stream = launch;
+    on_stream.stream = stream.handle;
+    return function.Launch(on_stream);
+  }
+
+  absl::Status WithContext(absl::FunctionRef<absl::Status()> work) override {
+    const cuda::ScopedBackgroundWork current(driver_, context_);
+    KVR_RETURN_IF_ERROR(current.status());
+    return work();
   }
 
  private:

@@ -14,6 +14,7 @@
 #include <thread>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/fingerprint.h"
@@ -96,6 +97,35 @@ absl::Status CheckSize(int64_t bytes) {
   return Error(absl::StatusCode::kInvalidArgument, absl::StrCat("a size of ", bytes, " bytes"),
                "sizes are 0 or more");
 }
+
+// What a call needs, kept until the stream gets there.
+class OwnedCall {
+ public:
+  explicit OwnedCall(const FunctionLaunch& launch)
+      : axes_(launch.axes.begin(), launch.axes.end()),
+        tensors_(launch.tensors.begin(), launch.tensors.end()),
+        scalars_(tensors_.size()),
+        workspace_(launch.workspace.begin(), launch.workspace.end()),
+        workspace_bytes_(launch.workspace_bytes.begin(), launch.workspace_bytes.end()) {
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      TensorView& tensor = tensors_[i];
+      if (tensor.rank != 0 || tensor.data == nullptr) continue;
+      std::memcpy(&scalars_[i], tensor.data, static_cast<size_t>(DTypeSize(tensor.dtype)));
+      tensor.data = &scalars_[i];
+    }
+  }
+  OwnedCall(const OwnedCall&) = delete;
+  OwnedCall& operator=(const OwnedCall&) = delete;
+
+  FunctionLaunch launch() const { return {axes_, tensors_, workspace_, workspace_bytes_, nullptr}; }
+
+ private:
+  std::vector<int64_t> axes_;
+  std::vector<TensorView> tensors_;
+  std::vector<uint64_t> scalars_;  // values of tensors of rank 0, by position
+  std::vector<void*> workspace_;
+  std::vector<int64_t> workspace_bytes_;
+};
 
 absl::Status ThreadError(const std::system_error& error) {
   return Error(absl::StatusCode::kResourceExhausted,
@@ -231,6 +261,21 @@ class HostDevice : public Device {
     });
     return absl::OkStatus();
   }
+
+  absl::Status EncodeTensorMap(const TensorMapLaunch&, const void*, TensorMap*) override {
+    return Error(absl::StatusCode::kUnimplemented, "tensor maps need TMA, which host has not",
+                 "leave out 'host' from the variant's targets");
+  }
+
+  absl::Status Call(const LaunchFunction& function, const FunctionLaunch& launch,
+                    Stream stream) override {
+    StreamOf(stream).Enqueue([&function, call = std::make_shared<OwnedCall>(launch)](BlockRunner*) {
+      return function.Launch(call->launch());
+    });
+    return absl::OkStatus();
+  }
+
+  absl::Status WithContext(absl::FunctionRef<absl::Status()> work) override { return work(); }
 
  private:
   HostStream& StreamOf(Stream stream) {

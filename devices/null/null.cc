@@ -193,6 +193,18 @@ class NullDeviceImpl : public NullDevice {
     return absl::OkStatus();
   }
 
+  absl::Status EncodeTensorMap(const TensorMapLaunch&, const void*, TensorMap* encoded) override {
+    *encoded = {};
+    return absl::OkStatus();
+  }
+
+  absl::Status Call(const LaunchFunction&, const FunctionLaunch&, Stream stream) override {
+    CountsOfThisThread().Add(Of(stream)->capturing.load(std::memory_order_relaxed));
+    return absl::OkStatus();
+  }
+
+  absl::Status WithContext(absl::FunctionRef<absl::Status()> work) override { return work(); }
+
   NullCounters counters() const override {
     std::lock_guard lock(mutex_);
     NullCounters sum;

@@ -5,7 +5,7 @@
 //
 // Memory is host memory aligned to 256, so copies and fills really happen, at once. Load accepts
 // any bytes whose target is info().target, and Get any symbol. Launch checks the launch against the
-// limits of info() and counts it.
+// limits of info() and counts it; Call counts and does not call; tensor maps are all zero.
 //
 // Threading: every function may be called from any thread. Counting takes no lock and shares no
 // cache line between threads; counters() is exact once the threads that launch have been joined.
@@ -25,7 +25,7 @@ namespace kvr {
 DeviceInfo NullDeviceInfo();
 
 struct NullCounters {
-  int64_t launches = 0;
+  int64_t launches = 0;  // and calls
   int64_t captured_launches = 0;  // the part of them on a stream that was capturing
   int64_t allocations = 0;
   int64_t bytes_allocated = 0;  // live now

@@ -126,6 +126,17 @@ class SteppedDevice : public Device {
                       Stream stream) override {
     return device_.Launch(function, launch, attributes, params, stream);
   }
+  absl::Status EncodeTensorMap(const TensorMapLaunch& map, const void* data,
+                               TensorMap* encoded) override {
+    return device_.EncodeTensorMap(map, data, encoded);
+  }
+  absl::Status Call(const LaunchFunction& function, const FunctionLaunch& launch,
+                    Stream stream) override {
+    return device_.Call(function, launch, stream);
+  }
+  absl::Status WithContext(absl::FunctionRef<absl::Status()> work) override {
+    return device_.WithContext(work);
+  }
 
  private:
   NullDevice& device_;

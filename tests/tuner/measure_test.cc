@@ -88,6 +88,17 @@ class WatchedDevice : public Device {
     if (timing_) timed_.back().push_back(q);
     return absl::OkStatus();
   }
+  absl::Status EncodeTensorMap(const TensorMapLaunch& map, const void* data,
+                               TensorMap* encoded) override {
+    return null_->EncodeTensorMap(map, data, encoded);
+  }
+  absl::Status Call(const LaunchFunction& function, const FunctionLaunch& launch,
+                    Stream s) override {
+    return null_->Call(function, launch, s);
+  }
+  absl::Status WithContext(absl::FunctionRef<absl::Status()> work) override {
+    return null_->WithContext(work);
+  }
 
   double us_per_launch = 10, hiccup_us = 0;  // hiccup: of the first epoch
   const std::vector<const void*>& used() const { return used_; }

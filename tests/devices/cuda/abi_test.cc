@@ -11,6 +11,8 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "core/device.h"
+
 namespace kvr::cuda {
 namespace {
 
@@ -134,6 +136,22 @@ KVR_SAME(kCaptureModeRelaxed, CU_STREAM_CAPTURE_MODE_RELAXED);
 KVR_SAME(kStreamNonBlocking, CU_STREAM_NON_BLOCKING);
 KVR_SAME(kEventDefault, CU_EVENT_DEFAULT);
 KVR_SAME(kLegacyStream, CU_GET_PROC_ADDRESS_LEGACY_STREAM);
+KVR_SAME(kTensorMapUint8, CU_TENSOR_MAP_DATA_TYPE_UINT8);
+KVR_SAME(kTensorMapInt32, CU_TENSOR_MAP_DATA_TYPE_INT32);
+KVR_SAME(kTensorMapInt64, CU_TENSOR_MAP_DATA_TYPE_INT64);
+KVR_SAME(kTensorMapFloat16, CU_TENSOR_MAP_DATA_TYPE_FLOAT16);
+KVR_SAME(kTensorMapFloat32, CU_TENSOR_MAP_DATA_TYPE_FLOAT32);
+KVR_SAME(kTensorMapFloat64, CU_TENSOR_MAP_DATA_TYPE_FLOAT64);
+KVR_SAME(kTensorMapBfloat16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16);
+KVR_SAME(kTensorMapInterleaveNone, CU_TENSOR_MAP_INTERLEAVE_NONE);
+KVR_SAME(kTensorMapSwizzleNone, CU_TENSOR_MAP_SWIZZLE_NONE);
+KVR_SAME(kTensorMapSwizzle32, CU_TENSOR_MAP_SWIZZLE_32B);
+KVR_SAME(kTensorMapSwizzle64, CU_TENSOR_MAP_SWIZZLE_64B);
+KVR_SAME(kTensorMapSwizzle128, CU_TENSOR_MAP_SWIZZLE_128B);
+KVR_SAME(kTensorMapL2Promotion128, CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
+KVR_SAME(kTensorMapFillZeros, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+static_assert(sizeof(TensorMap) == sizeof(CUtensorMap));
+static_assert(alignof(TensorMap) >= alignof(CUtensorMap));
 
 TEST(Abi, MatchesTheHeaderItWasComparedWith) {
   RecordProperty("cuda_h", CUDA_VERSION);
