@@ -310,8 +310,9 @@ absl::Status PlanProgram::Evaluate(const AxisVector& axes, absl::Span<const int6
     ++plan->kernel_count;
   }
   if (plan->kernel_count > 0) KVR_RETURN_IF_ERROR(EvalTensorMaps(tensor_maps, slots, plan));
-  // No kernel, no memory: a region of its own size must not ask to be cleared either.
-  if (plan->kernel_count == 0) {
+  // No kernel, no memory: a region of its own size must not ask to be cleared either. A program
+  // without any is a launch function's: whether that is called is not the plan's to say.
+  if (plan->kernel_count == 0 && !kernels.empty()) {
     plan->workspace_bytes = 0;
     plan->region_offset.fill(0);
     plan->region_bytes.fill(0);

@@ -3,7 +3,8 @@
 // Launch plans. A PlanProgram is the parsed form of a manifest's [let], [[workspace]] and
 // [[kernel]] tables; Evaluate turns it, for given axes, config and device, into a LaunchPlan: the
 // sequence of kernels to launch and the workspace they need. An empty batch is a plan with no
-// kernels: a kernel whose `when` is 0, or any of whose grid extents is 0, is left out.
+// kernels: a kernel whose `when` is 0, or any of whose grid extents is 0, is left out. A program
+// without kernels is a launch function's: its plans are the workspace alone.
 //
 // Slots (what expressions may name), in this order: the op's axes, the variant's tunables, the
 // device's properties (kDeviceSymbols), the values of the plan function if there is one, then the

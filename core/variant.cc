@@ -23,6 +23,17 @@ std::optional<int64_t> SmNumber(std::string_view target) {
   return *number;
 }
 
+std::vector<std::string_view> CubinTargets(const Variant& variant) {
+  std::vector<std::string_view> targets;
+  for (const PrebuiltBinary& cubin : variant.cubins) targets.push_back(cubin.target);
+  return targets;
+}
+
+// Targets that are no GPU's have what they pretend to have; host pretends nothing.
+bool HasTma(std::string_view target) {
+  return target != "host" && SmNumber(target).value_or(90) >= 90;
+}
+
 }  // namespace
 
 bool TargetMatches(std::string_view pattern, std::string_view target) {
@@ -58,15 +69,28 @@ absl::StatusOr<std::vector<std::string>> ParseTargets(std::string_view comma_sep
   return targets;
 }
 
+const PrebuiltBinary* Variant::Cubin(std::string_view target) const {
+  for (const PrebuiltBinary& cubin : cubins)
+    if (cubin.target == target) return &cubin;
+  return nullptr;
+}
+
 bool Variant::Supports(std::string_view target, std::string* reason) const {
-  for (const std::string& pattern : targets)
-    if (TargetMatches(pattern, target)) return true;
-  if (reason) {
-    *reason = target == "host" && !host_skip_reason.empty()
-                  ? host_skip_reason
-                  : StrCat("needs ", StrJoin(targets, " or "), ", not ", target);
+  std::string why;
+  const bool listed = std::any_of(targets.begin(), targets.end(), [&](const std::string& pattern) {
+    return TargetMatches(pattern, target);
+  });
+  if (!cubins.empty() && Cubin(target) == nullptr) {
+    why = StrCat("has no cubin for ", target, ", only for ", StrJoin(CubinTargets(*this), ", "));
+  } else if (!listed && !(targets.empty() && !cubins.empty())) {
+    why = target == "host" && !host_skip_reason.empty()
+              ? host_skip_reason
+              : StrCat("needs ", StrJoin(targets, " or "), ", not ", target);
+  } else if (!plan.tensor_maps.empty() && !HasTma(target)) {
+    why = StrCat("uses tensor maps, which need TMA: sm_90a or newer, not ", target);
   }
-  return false;
+  if (reason != nullptr) *reason = why;
+  return why.empty();
 }
 
 std::vector<int64_t> Variant::TunableValues(const Config& config) const {

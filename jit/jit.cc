@@ -9,6 +9,7 @@
 
 #include "core/status.h"
 #include "jit/includes.h"
+#include "jit/prebuilt.h"
 #include "jit/template.h"
 
 namespace kvr {
@@ -57,6 +58,13 @@ absl::Status InContext(const Variant& variant, const Config& config, std::string
                         ConfigText(CompileScope(config, variant.tunables)) + "} for ";
   context += target;
   return WithContext(context, status);
+}
+
+absl::StatusOr<Built> BuildPrebuilt(const Variant& variant, const Config& config,
+                                    std::string_view target) {
+  absl::StatusOr<BinaryPtr> binary = PrebuiltFor(variant, target);
+  if (!binary.ok()) return InContext(variant, config, target, binary.status());
+  return Built{*std::move(binary), /*cache_hit=*/true, 0};
 }
 
 }  // namespace
@@ -188,6 +196,10 @@ std::string Jit::Identity(std::string_view target) const {
 
 absl::StatusOr<Fingerprint> Jit::Key(const OpSpec& op, const Variant& variant, const Config& config,
                                      std::string_view target) {
+  if (!variant.is_compiled()) {
+    KVR_ASSIGN_OR_RETURN(const Built built, BuildPrebuilt(variant, config, target));
+    return built.binary->key;
+  }
   absl::StatusOr<Prepared> prepared = state_->Prepare(op, variant, config, target);
   if (!prepared.ok()) return InContext(variant, config, target, prepared.status());
   return prepared->key;
@@ -195,6 +207,7 @@ absl::StatusOr<Fingerprint> Jit::Key(const OpSpec& op, const Variant& variant, c
 
 absl::StatusOr<Built> Jit::Build(const OpSpec& op, const Variant& variant, const Config& config,
                                  std::string_view target) {
+  if (!variant.is_compiled()) return BuildPrebuilt(variant, config, target);
   const auto begin = std::chrono::steady_clock::now();
   absl::StatusOr<Prepared> prepared = state_->Prepare(op, variant, config, target);
   if (!prepared.ok()) return InContext(variant, config, target, prepared.status());

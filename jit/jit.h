@@ -51,7 +51,8 @@ class Jit {
 
   // `config`: at least the tunables that enter the source. Errors: kUnimplemented where the variant
   // or every compiler refuses the target; kInvalidArgument for a fault in the variant's files, at
-  // its file and line; each names variant, config and target.
+  // its file and line; each names variant, config and target. A variant that is not compiled gives
+  // the binary it brings (jit/prebuilt.h), which is not stored.
   absl::StatusOr<Built> Build(const OpSpec& op, const Variant& variant, const Config& config,
                               std::string_view target);
 

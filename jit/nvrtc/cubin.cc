@@ -23,8 +23,13 @@ constexpr int64_t kReservedShared = 1024;
 // Attributes of .nv.info that are read here.
 constexpr uint8_t kFormatSized = 4;
 constexpr uint8_t kMaxThreads = 0x05;
+constexpr uint8_t kRequiredThreads = 0x10;
 constexpr uint8_t kFrameSize = 0x11;
+constexpr uint8_t kParameter = 0x17;
 constexpr uint8_t kRegisterCount = 0x2f;
+constexpr uint8_t kParameterWide = 0x45;  // where all of them exceed 4 KiB
+
+constexpr size_t kMostParameters = 4096;  // what an ordinal may make us allocate
 
 template <typename T>
 std::optional<T> Load(std::string_view file, uint64_t offset) {
@@ -117,8 +122,26 @@ std::string_view StripPrefix(std::string_view text, std::string_view prefix) {
 }
 
 absl::Status NotACubin(std::string_view why) {
-  return Error(absl::StatusCode::kInternal, "what NVRTC gave is no cubin: " + std::string(why),
-               "use another release of CUDA");
+  return Error(absl::StatusCode::kInvalidArgument, "not a cubin: " + std::string(why),
+               "give what a CUDA compiler writes for one exact architecture (nvcc -cubin)");
+}
+
+// One record of a kernel's own .nv.info section.
+void ReadKernelAttribute(uint8_t attribute, std::string_view payload, CubinKernel* kernel) {
+  const auto x = Load<uint32_t>(payload, 0), y = Load<uint32_t>(payload, 4),
+             z = Load<uint32_t>(payload, 8);
+  if (!x || !y || !z) return;
+  if (attribute == kMaxThreads || attribute == kRequiredThreads) {
+    const uint64_t threads = std::min<uint64_t>(uint64_t{*x} * *y, 1024) * *z;
+    kernel->max_threads = static_cast<int>(std::min<uint64_t>(threads, 1024));
+  } else if (attribute == kParameter || attribute == kParameterWide) {
+    // An index, ordinal and offset of 16 bits each, then the size: in the upper 14 bits, or alone.
+    const size_t ordinal = *y & 0xffff;
+    if (ordinal >= kMostParameters) return;
+    std::vector<int64_t>& bytes = kernel->parameter_bytes;
+    if (bytes.size() <= ordinal) bytes.resize(ordinal + 1);
+    bytes[ordinal] = attribute == kParameter ? *z >> 18 : *z;
+  }
 }
 
 }  // namespace
@@ -161,11 +184,7 @@ absl::StatusOr<CubinInfo> ReadCubin(std::string_view cubin) {
       auto kernel = info.kernels.find(std::string(infoed));
       if (kernel == info.kernels.end()) continue;
       ForEachAttribute(section.content, [&](uint8_t attribute, std::string_view payload) {
-        auto x = Load<uint32_t>(payload, 0), y = Load<uint32_t>(payload, 4),
-             z = Load<uint32_t>(payload, 8);
-        if (attribute != kMaxThreads || !x || !y || !z) return;
-        uint64_t threads = uint64_t{*x} * *y * *z;
-        kernel->second.max_threads = static_cast<int>(std::min<uint64_t>(threads, 1024));
+        ReadKernelAttribute(attribute, payload, &kernel->second);
       });
     } else if (auto sharing = StripPrefix(section.name, ".nv.shared."); !sharing.empty()) {
       auto kernel = info.kernels.find(std::string(sharing));
@@ -178,17 +197,23 @@ absl::StatusOr<CubinInfo> ReadCubin(std::string_view cubin) {
   return info;
 }
 
-absl::Status CheckCubinTarget(std::string_view cubin, std::string_view target) {
-  KVR_ASSIGN_OR_RETURN(CubinInfo info, ReadCubin(cubin));
-  std::string found = info.arch;
-  if (found.empty()) {
-    found = "sm_" + std::to_string(info.sm) + (info.accelerated ? "a" : "");
-  }
+std::string CubinTarget(const CubinInfo& info) {
   // The note is only what was asked for; the flags are what the loader goes by.
-  std::string digits(target.substr(std::min<size_t>(3, target.size())));
-  while (!digits.empty() && (digits.back() < '0' || digits.back() > '9')) digits.pop_back();
-  if (found == target && std::to_string(info.sm) == digits && !info.kernels.empty())
-    return absl::OkStatus();
+  const std::string plain = "sm_" + std::to_string(info.sm);
+  if (info.arch == plain + "a" || info.arch == plain + "f") return info.arch;
+  return plain + (info.accelerated ? "a" : "");
+}
+
+absl::Status CheckCubinTarget(std::string_view cubin, std::string_view target) {
+  absl::StatusOr<CubinInfo> read = ReadCubin(cubin);
+  if (!read.ok()) {
+    return Error(absl::StatusCode::kInternal,
+                 "what NVRTC gave is " + std::string(What(read.status())),
+                 "use another release of CUDA");
+  }
+  const CubinInfo& info = *read;
+  const std::string found = CubinTarget(info);
+  if (found == target && !info.kernels.empty()) return absl::OkStatus();
   return Error(absl::StatusCode::kInternal,
                "asked for " + std::string(target) + ", NVRTC gave a cubin for " + found +
                    (info.kernels.empty() ? " without any kernel" : ""),
