@@ -32,8 +32,8 @@ absl::StatusOr<int> RunCacheList(const GlobalOptions& global) {
                     {"bytes", entry.bytes},
                     {"file_bytes", entry.file_bytes},
                     {"written", written},
-                    {"valid", entry.valid}});
-    table.Row({entry.key.Short(), entry.valid ? entry.label : "(damaged: counts as a miss)",
+                    {"valid", entry.valid()}});
+    table.Row({entry.key.Short(), entry.valid() ? entry.label : "(damaged: counts as a miss)",
                entry.target, Bytes(entry.file_bytes), written});
   }
   if (global.json) {

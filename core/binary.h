@@ -30,6 +30,8 @@ struct BinaryKernel {
 
 struct Binary {
   Fingerprint key;      // what went in: the cache key
+  Fingerprint source;   // ... of it, what the variant and KVR's own headers say: no compiler, no
+                        // toolkit (jit/jit.h)
   Fingerprint content;  // what came out
   std::string target;
   std::string compiler;  // identity

@@ -1,112 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "jit/cache.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <optional>
 
+#include "core/install_layout.h"
+#include "core/names.h"
+#include "core/status.h"
 #include "core/strings.h"
+#include "jit/cache_layer.h"
 
 namespace kvr {
 namespace {
-
-constexpr std::string_view kLayout = "/v1";
 
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
 
-// mkdir -p; 0 or errno.
-int MakeDirectories(const std::string& path) {
-  if (mkdir(path.c_str(), 0777) == 0 || errno == EEXIST) return 0;
-  if (errno != ENOENT) return errno;
-  size_t slash = path.rfind('/');
-  if (slash == std::string::npos || slash == 0) return errno;
-  if (int error = MakeDirectories(path.substr(0, slash)); error != 0) return error;
-  return mkdir(path.c_str(), 0777) == 0 || errno == EEXIST ? 0 : errno;
-}
-
-class File {
- public:
-  explicit File(int fd) : fd_(fd) {}
-  ~File() {
-    if (fd_ >= 0) close(fd_);
-  }
-  File(const File&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-// An entry is code that will run here: it must be ours or root's, and nobody else's to write.
-bool Trusted(const struct stat& s) {
-  return S_ISREG(s.st_mode) && (s.st_uid == geteuid() || s.st_uid == 0) &&
-         (s.st_mode & (S_IWGRP | S_IWOTH)) == 0;
-}
-
-// The file whole, or nothing. One open, one fstat, one read in the usual case.
-std::optional<std::string> ReadWhole(const std::string& path) {
-  File file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  struct stat s;
-  if (file.get() < 0 || fstat(file.get(), &s) != 0 || !Trusted(s)) return std::nullopt;
-  std::string content(static_cast<size_t>(s.st_size), '\0');
-  for (size_t got = 0; got < content.size();) {
-    ssize_t n = read(file.get(), content.data() + got, content.size() - got);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return std::nullopt;
-    if (n == 0) {  // shorter than it was a moment ago: damaged, the checksum will say so
-      content.resize(got);
-      break;
-    }
-    got += static_cast<size_t>(n);
-  }
-  return content;
-}
-
-// Written aside, fsynced, renamed. 0 or errno; nothing is left behind on failure.
-int WriteAtomically(const std::string& directory, const std::string& path,
-                    std::string_view content) {
-  static std::atomic<uint64_t> counter{0};
-  if (int error = MakeDirectories(directory); error != 0) return error;
-  std::string aside =
-      path + "." + std::to_string(getpid()) + "." + std::to_string(counter.fetch_add(1)) + ".tmp";
-  int error = 0;
-  {
-    File file(open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-    if (file.get() < 0) return errno;
-    while (!content.empty() && error == 0) {
-      ssize_t n = write(file.get(), content.data(), content.size());
-      if (n >= 0) {
-        content.remove_prefix(static_cast<size_t>(n));
-      } else if (errno != EINTR) {
-        error = errno;
-      }
-    }
-    if (error == 0 && fsync(file.get()) != 0) error = errno;
-  }
-  if (error == 0 && rename(aside.c_str(), path.c_str()) != 0) error = errno;
-  if (error != 0) unlink(aside.c_str());
-  return error;
-}
-
-std::vector<std::string> Names(const std::string& directory) {
-  std::vector<std::string> names;
-  DIR* handle = opendir(directory.c_str());
-  if (handle == nullptr) return names;
-  while (dirent* entry = readdir(handle))
-    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
-  closedir(handle);
-  return names;
+bool IsDirectory(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
 }  // namespace
@@ -118,55 +36,160 @@ std::string DefaultCacheRoot() {
   return "";
 }
 
-BinaryCache::BinaryCache(std::string root, WarningSink warn)
-    : root_(std::move(root)), warn_(std::move(warn)) {}
-
-std::string BinaryCache::PathOf(const Fingerprint& key) const {
-  if (root_.empty()) return "";
-  const std::string hex = key.Hex();
-  return StrCat(root_, kLayout, "/", std::string_view(hex).substr(0, 2), "/", hex);
+CacheOptions DefaultCacheOptions(std::string root, WarningSink warn) {
+  CacheOptions options;
+  options.root = root.empty() ? DefaultCacheRoot() : std::move(root);
+  options.warn = std::move(warn);
+  const std::string layers = Environment("KVR_CACHE_LAYERS");
+  for (const std::string_view layer : Split(layers, ':')) {
+    if (!layer.empty()) options.layers.emplace_back(layer);
+  }
+  if (std::string installed = InstallPath("share/kvr/cache"); IsDirectory(installed)) {
+    options.layers.push_back(std::move(installed));
+  }
+  if (const std::string text = Environment("KVR_CACHE_MAX_BYTES"); !text.empty()) {
+    const absl::StatusOr<int64_t> bytes = ParseInteger(text, /*negative=*/false);
+    if (bytes.ok()) {
+      options.max_bytes = *bytes;
+    } else if (options.warn != nullptr) {
+      options.warn(StrCat("KVR_CACHE_MAX_BYTES is ", Quoted(text),
+                          ", no number of bytes: ", options.max_bytes, " it is"));
+    }
+  }
+  return options;
 }
 
-BinaryPtr BinaryCache::Get(const Fingerprint& key) {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    BinaryPtr held;
-    if (auto it = memory_.find(key); it != memory_.end()) {
-      held = it->second;
-    } else if (auto live = live_.find(key); live != live_.end()) {
-      held = live->second.lock();
-      if (held == nullptr) live_.erase(live);
-    }
-    if (held != nullptr) {
-      ++stats_.memory_hits;
-      return held;
-    }
-  }
-  // A degraded cache still reads: a full or read-only disk serves what it has.
-  std::optional<std::string> entry;
-  if (!root_.empty()) entry = ReadWhole(PathOf(key));
-  const bool present = entry.has_value();
-  BinaryPtr binary;
-  if (present) binary = DecodeEntry(*std::move(entry), &key, nullptr);
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (binary == nullptr) {
-    ++stats_.misses;
-    stats_.corrupt += present;
-    return nullptr;
-  }
-  ++stats_.disk_hits;
-  std::weak_ptr<const Binary>& live = live_[key];
+BinaryCache::BinaryCache(CacheOptions options)
+    : options_(std::move(options)),
+      files_(options_.files == nullptr ? CacheFiles::System() : *options_.files),
+      store_(options_.root, files_) {
+  for (const std::string& layer : options_.layers) layers_.emplace_back(layer, files_);
+}
+
+BinaryCache::BinaryCache(std::string root, WarningSink warn)
+    : BinaryCache([&] {
+        CacheOptions options;
+        options.root = std::move(root);
+        options.warn = std::move(warn);
+        return options;
+      }()) {}
+
+std::string BinaryCache::PathOf(const Fingerprint& key) const {
+  return root().empty() ? "" : store_.PathOf(key);
+}
+
+void BinaryCache::WarnOnce(std::atomic<bool>* said, const std::string& message) {
+  if (!said->exchange(true) && options_.warn != nullptr) options_.warn(message);
+}
+
+BinaryPtr BinaryCache::Held(const Fingerprint& key) {
+  if (auto it = memory_.find(key); it != memory_.end()) return it->second;
+  const auto live = live_.find(key);
+  if (live == live_.end()) return nullptr;
+  BinaryPtr held = live->second.lock();
+  if (held == nullptr) live_.erase(live);
+  return held;
+}
+
+BinaryPtr BinaryCache::Keep(BinaryPtr binary) {
+  std::weak_ptr<const Binary>& live = live_[binary->key];
   if (BinaryPtr other = live.lock()) return other;  // another thread read it meanwhile
   live = binary;
   return binary;
 }
 
+BinaryPtr BinaryCache::ReadFrom(const EntryStore& store, const Fingerprint& key, bool writable) {
+  CacheEntry entry = store.Read(key, /*use=*/writable);
+  if (entry.binary != nullptr) return std::move(entry.binary);
+  if (entry.damage.empty() && (entry.error == ENOENT || entry.error == ENOTDIR)) return nullptr;
+  const bool damaged = !entry.damage.empty();
+  const bool moved = damaged && writable && store.Quarantine(key, entry);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ++stats_.corrupt;
+    stats_.quarantined += moved;
+  }
+  WarnOnce(&said_damage_,
+           StrCat("the cache entry ", store.PathOf(key), " ",
+                  damaged ? entry.damage : StrCat("cannot be read: ", strerror(entry.error)),
+                  moved ? ": moved to quarantine/ there" : "",
+                  "; compiling anew. `kvr cache verify` ", "checks all of them"));
+  return nullptr;
+}
+
+BinaryPtr BinaryCache::FromDisk(const Fingerprint& key, bool* in_layer) {
+  *in_layer = true;
+  for (const EntryStore& layer : layers_) {
+    if (BinaryPtr binary = ReadFrom(layer, key, /*writable=*/false)) return binary;
+  }
+  *in_layer = false;
+  // A degraded cache still reads: a full or read-only disk serves what it has.
+  return root().empty() ? nullptr : ReadFrom(store_, key, /*writable=*/true);
+}
+
+BinaryPtr BinaryCache::Get(const Fingerprint& key) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (BinaryPtr held = Held(key)) {
+      ++stats_.memory_hits;
+      return held;
+    }
+  }
+  bool in_layer = false;
+  BinaryPtr binary = FromDisk(key, &in_layer);
+  if (binary == nullptr) {
+    std::call_once(layers_checked_, [this] {
+      for (const EntryStore& layer : layers_) {
+        if (IsDirectory(layer.root()) || options_.warn == nullptr) continue;
+        options_.warn(StrCat("the cache layer ", layer.root(), " is no directory: going without"));
+      }
+    });
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (binary == nullptr) {
+    ++stats_.misses;
+    return nullptr;
+  }
+  ++(in_layer ? stats_.layer_hits : stats_.disk_hits);
+  return Keep(std::move(binary));
+}
+
+std::unique_ptr<KeyLock> BinaryCache::Claim(const Fingerprint& key, BinaryPtr* published) {
+  *published = nullptr;
+  if (!on_disk()) return nullptr;
+  const std::chrono::milliseconds wait =
+      impatient_ ? std::chrono::milliseconds(0) : options_.lock_wait;
+  auto lock = std::make_unique<KeyLock>(files_, StrCat(root(), kCacheLayout), key, wait);
+  const bool held = lock->outcome() == KeyLock::Outcome::kHeld;
+  if (!held) {
+    const bool timed_out = lock->outcome() == KeyLock::Outcome::kTimedOut;
+    if (timed_out) impatient_ = true;
+    WarnOnce(&said_lock_,
+             StrCat("the lock ", root(), kCacheLayout, "/lock ",
+                    timed_out ? StrCat("is held by another process for longer than ",
+                                       options_.lock_wait.count() / 1000.0, " s")
+                              : StrCat("cannot be had (", strerror(lock->error()), ")"),
+                    ": compiling without it, perhaps what another process compiles too"));
+  }
+  // Whoever had the lock has published before giving it back.
+  BinaryPtr binary = ReadFrom(store_, key, /*writable=*/true);
+  std::lock_guard<std::mutex> state(mutex_);
+  stats_.lock_failures += !held;
+  if (binary != nullptr) {
+    ++stats_.disk_hits;
+    *published = Keep(std::move(binary));
+  }
+  return held ? std::move(lock) : nullptr;
+}
+
 void BinaryCache::Put(BinaryPtr binary, std::string_view label) {
   int error = 0;
+  int64_t bytes = 0;
   const bool try_disk = on_disk();
   if (try_disk) {
-    std::string path = PathOf(binary->key);
-    error = WriteAtomically(path.substr(0, path.rfind('/')), path, EncodeEntry(*binary, label));
+    const std::string entry = EncodeEntry(*binary, label);
+    bytes = static_cast<int64_t>(entry.size());
+    error = store_.Write(binary->key, entry);
   }
   const bool kept = try_disk && error == 0;
   {
@@ -179,51 +202,96 @@ void BinaryCache::Put(BinaryPtr binary, std::string_view label) {
       stats_.write_failures += try_disk;
     }
   }
-  if (error != 0) Degrade(strerror(error));
+  if (kept) TrimIfDue(bytes);
+  if (error == 0) return;
+  degraded_ = true;
+  WarnOnce(&said_degraded_,
+           StrCat("the binary cache at ", root(), " cannot be written (", strerror(error),
+                  "): keeping binaries in memory; set KVR_CACHE_DIR to a directory with space that "
+                  "you may write"));
 }
 
-void BinaryCache::Degrade(std::string_view why) {
-  if (degraded_.exchange(true) || warn_ == nullptr) return;
-  std::string message = "the binary cache at " + root_ + " cannot be written (";
-  message += why;
-  message +=
-      "): keeping binaries in memory; set KVR_CACHE_DIR to a directory with space that "
-      "you may write";
-  warn_(message);
+void BinaryCache::TrimIfDue(int64_t bytes) {
+  if (options_.max_bytes == 0) return;
+  bool first = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    first = untrimmed_ < 0;
+    untrimmed_ = first ? bytes : untrimmed_ + bytes;
+    if (!first && untrimmed_ < options_.max_bytes / 16) return;
+    untrimmed_ = 0;  // whoever comes next need not
+  }
+  if (first && store_.TrimmedLately()) return;
+  // As much is free then as this process writes until its next turn.
+  const Removed removed =
+      store_.Trim({.max_bytes = options_.max_bytes - options_.max_bytes / 16, .spare_seconds = 60});
+  std::lock_guard<std::mutex> lock(mutex_);
+  stats_.trimmed += static_cast<int64_t>(removed.entries.size());
+}
+
+std::optional<Fingerprint> BinaryCache::FindSource(const Fingerprint& source,
+                                                   std::string_view target) {
+  std::call_once(sources_read_, [this] {
+    std::unordered_map<std::string, std::string> made_by;
+    std::vector<const EntryStore*> stores;
+    for (const EntryStore& layer : layers_) stores.push_back(&layer);
+    if (!root().empty()) stores.push_back(&store_);
+    for (const EntryStore* store : stores) {
+      const absl::StatusOr<LayerManifest> manifest = ReadManifest(store->root(), files_);
+      if (!manifest.ok()) {
+        if (!absl::IsNotFound(manifest.status()) && options_.warn != nullptr) {
+          options_.warn(What(manifest.status()));
+        }
+        continue;
+      }
+      for (const LayerBinary& binary : manifest->binaries) {
+        const std::string name = StrCat(binary.target, " ", binary.source.Hex());
+        std::string& compiler = made_by[name];
+        if (!compiler.empty() && compiler >= binary.compiler) continue;
+        compiler = binary.compiler;
+        sources_[name] = binary.key;
+      }
+    }
+  });
+  const auto found = sources_.find(StrCat(target, " ", source.Hex()));
+  if (found == sources_.end()) return std::nullopt;
+  return found->second;
 }
 
 std::vector<BinaryCache::Info> BinaryCache::List() const {
-  std::vector<Info> entries;
-  if (root_.empty()) return entries;
-  std::string top = root_;
-  top += kLayout;
-  for (const std::string& shard : Names(top)) {
-    for (const std::string& name : Names(top + "/" + shard)) {
-      absl::StatusOr<Fingerprint> key = Fingerprint::FromHex(name);
-      if (!key.ok()) continue;  // being written, or not ours
-      std::string path = top + "/" + shard + "/" + name;
-      struct stat s;
-      std::optional<std::string> content = ReadWhole(path);
-      if (!content || stat(path.c_str(), &s) != 0) continue;  // gone meanwhile
-      Info info;
-      info.key = *key;
-      info.file_bytes = static_cast<int64_t>(content->size());
-      info.written = s.st_mtim.tv_sec;
-      std::shared_ptr<Binary> binary = DecodeEntry(*std::move(content), &*key, &info.label);
-      info.valid = binary != nullptr;
-      if (binary != nullptr) {
-        info.target = binary->target;
-        info.compiler = binary->compiler;
-        info.bytes = static_cast<int64_t>(binary->bytes.size());
-        for (const BinaryKernel& kernel : binary->kernels) info.entries.push_back(kernel.entry);
+  std::vector<Info> list;
+  const auto add = [&](const EntryStore& store) {
+    const size_t begin = list.size();
+    for (const EntryFile& file : store.Files()) {
+      CacheEntry entry = store.Read(file.key, /*use=*/false);
+      if (entry.binary == nullptr && entry.error == ENOENT) continue;  // gone meanwhile
+      Info& info = list.emplace_back();
+      info.key = file.key;
+      info.layer = store.root();
+      info.file_bytes = file.bytes;
+      info.written = file.written;
+      info.used = file.used;
+      if (entry.binary == nullptr) {
+        info.damage = !entry.damage.empty() ? entry.damage
+                                            : StrCat("cannot be read: ", strerror(entry.error));
+        continue;
       }
-      entries.push_back(std::move(info));
+      const Binary& binary = *entry.binary;
+      info.label = std::move(entry.label);
+      info.source = binary.source;
+      info.target = binary.target;
+      info.compiler = binary.compiler;
+      info.bytes = static_cast<int64_t>(binary.bytes.size());
+      for (const BinaryKernel& kernel : binary.kernels) info.entries.push_back(kernel.entry);
     }
-  }
-  std::sort(entries.begin(), entries.end(), [](const Info& a, const Info& b) {
-    return a.written != b.written ? a.written > b.written : a.key < b.key;
-  });
-  return entries;
+    std::sort(list.begin() + static_cast<std::ptrdiff_t>(begin), list.end(),
+              [](const Info& a, const Info& b) {
+                return a.written != b.written ? a.written > b.written : a.key < b.key;
+              });
+  };
+  for (const EntryStore& layer : layers_) add(layer);
+  if (!root().empty()) add(store_);
+  return list;
 }
 
 BinaryCache::Stats BinaryCache::stats() const {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The cache entry's format, version 1, little-endian:
+// The cache entry's format, version 2, little-endian:
 //
 //   binary | metadata | footer
 //
+// The directory v2 (jit/cache_store.h) holds entries of this version alone: raise both together.
 // The binary comes first, so that cuobjdump and readelf read an entry as it is, and so that one
 // read and one truncation give the binary without a copy. The footer (kFooterSize bytes):
 //
@@ -22,7 +23,7 @@ namespace kvr {
 namespace {
 
 constexpr char kMagic[8] = {'K', 'V', 'R', 'E', 'N', 'T', 'R', 'Y'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kFooterSize = 80;
 constexpr size_t kChecksumSize = 16;
 
@@ -88,6 +89,7 @@ std::string EncodeMetadata(const Binary& binary, std::string_view label) {
   PutText(&out, label);
   PutText(&out, binary.target);
   PutText(&out, binary.compiler);
+  PutHash(&out, binary.source);
   PutHash(&out, binary.content);
   PutInt(&out, binary.kernels.size(), 8);
   for (const BinaryKernel& kernel : binary.kernels) {
@@ -107,6 +109,7 @@ bool DecodeMetadata(std::string_view metadata, Binary* binary, std::string* labe
   if (label != nullptr) *label = std::move(text);
   binary->target = reader.Text();
   binary->compiler = reader.Text();
+  binary->source = reader.Hash();
   binary->content = reader.Hash();
   uint64_t count = reader.Int(8);
   for (uint64_t i = 0; i < count && reader.good(); ++i) {

@@ -10,6 +10,7 @@
 #include "core/status.h"
 #include "jit/includes.h"
 #include "jit/prebuilt.h"
+#include "jit/sdk.h"
 #include "jit/template.h"
 
 namespace kvr {
@@ -46,10 +47,16 @@ struct Backend {
 };
 
 struct Prepared {
-  Unit unit;
-  Backend* backend = nullptr;
+  Unit rendered;               // includes not resolved
+  Unit unit;                   // whole; empty without a backend
+  Backend* backend = nullptr;  // null: nothing here compiles this, a layer has it
   Fingerprint key;
 };
+
+std::vector<HeaderRoot> OwnHeaders() {
+  const absl::StatusOr<std::string> sdk = FindSdkDir();
+  return sdk.ok() ? std::vector<HeaderRoot>{{*sdk, {}}} : std::vector<HeaderRoot>{};
+}
 
 // What a failure says in front: the unit's text names no variant, so it is added for each caller.
 absl::Status InContext(const Variant& variant, const Config& config, std::string_view target,
@@ -73,6 +80,7 @@ struct Jit::State {
   std::vector<std::unique_ptr<Backend>> backends;
   std::unique_ptr<BinaryCache> own_cache;  // where the caller gave none
   BinaryCache* cache = nullptr;
+  HeaderIndex own_headers{OwnHeaders()};
 
   std::mutex mutex;  // never held through a compile
   std::unordered_map<Fingerprint, std::shared_ptr<Flight>, KeyHash> flights;
@@ -82,6 +90,8 @@ struct Jit::State {
   absl::StatusOr<Backend*> BackendFor(std::string_view target) const;
   absl::StatusOr<Prepared> Prepare(const OpSpec& op, const Variant& variant, const Config& config,
                                    std::string_view target);
+  Fingerprint Source(Unit rendered);
+  absl::StatusOr<CompiledUnit> Compile(const Prepared& prepared, std::string_view target);
   void Fly(const Prepared& prepared, std::string_view target, Flight* flight);
 };
 
@@ -105,8 +115,16 @@ absl::StatusOr<Prepared> Jit::State::Prepare(const OpSpec& op, const Variant& va
     return Error(absl::StatusCode::kUnimplemented, reason, "choose a target that it supports");
   }
   Prepared prepared;
-  KVR_ASSIGN_OR_RETURN(prepared.backend, BackendFor(target));
-  KVR_ASSIGN_OR_RETURN(prepared.unit, RenderUnit(op, variant, config));
+  const absl::StatusOr<Backend*> backend = BackendFor(target);
+  KVR_ASSIGN_OR_RETURN(prepared.rendered, RenderUnit(op, variant, config));
+  if (!backend.ok()) {
+    const std::optional<Fingerprint> key = cache->FindSource(Source(prepared.rendered), target);
+    if (!key.has_value()) return backend.status();
+    prepared.key = *key;
+    return prepared;
+  }
+  prepared.backend = *backend;
+  prepared.unit = prepared.rendered;
   prepared.backend->headers.Resolve(&prepared.unit);
   const Fingerprint& unit = prepared.unit.fingerprint;
   prepared.key =
@@ -120,42 +138,71 @@ absl::StatusOr<Prepared> Jit::State::Prepare(const OpSpec& op, const Variant& va
   return prepared;
 }
 
+// What names a binary where no compiler is: two toolkits give one source two binaries.
+Fingerprint Jit::State::Source(Unit rendered) {
+  own_headers.Resolve(&rendered);
+  const Fingerprint& unit = rendered.fingerprint;
+  return Hasher()
+      .Field("schema", kSchema)
+      .Field("unit", {reinterpret_cast<const char*>(unit.bytes.data()), unit.bytes.size()})
+      .Finish();
+}
+
+absl::StatusOr<CompiledUnit> Jit::State::Compile(const Prepared& prepared,
+                                                 std::string_view target) {
+  Compiler& compiler = *prepared.backend->compiler;
+  std::unique_lock<std::mutex> serial(prepared.backend->serial, std::defer_lock);
+  if (!compiler.concurrent()) serial.lock();
+  absl::StatusOr<CompiledUnit> compiled;
+  // Whatever happens, the threads that wait for this flight must be told.
+  try {
+    compiled = compiler.Compile(prepared.unit, target);
+  } catch (const std::exception& e) {
+    return Error(absl::StatusCode::kInternal, compiler.identity() + " threw: " + e.what(),
+                 "report this with the variant's bundle");
+  }
+  if (!compiled.ok()) return compiled;
+  const size_t kernels = compiled->kernels.size(), wanted = prepared.unit.entries.size();
+  if (compiled->bytes.empty() || kernels != wanted) {
+    return Error(absl::StatusCode::kInternal,
+                 compiler.identity() + " reported success but gave " +
+                     std::to_string(compiled->bytes.size()) + " bytes and " +
+                     std::to_string(kernels) + " of " + std::to_string(wanted) + " kernels",
+                 "use another release of the compiler");
+  }
+  return compiled;
+}
+
 // Fills the flight's outcome: from the cache, else from the compiler.
 void Jit::State::Fly(const Prepared& prepared, std::string_view target, Flight* flight) {
   flight->binary = cache->Get(prepared.key);
+  if (prepared.backend == nullptr) {
+    const bool right = flight->binary != nullptr && flight->binary->target == target &&
+                       flight->binary->source == Source(prepared.rendered);
+    if (right) return;
+    flight->binary = nullptr;
+    flight->status = Error(absl::StatusCode::kDataLoss,
+                           "nothing here compiles for " + std::string(target) +
+                               ", and the cache layer that lists this binary does not have it (" +
+                               prepared.key.Short() + ")",
+                           "`kvr cache verify` says what is wrong; export the layer anew");
+    return;
+  }
   if (flight->binary != nullptr) return;
-  Compiler& compiler = *prepared.backend->compiler;
+  const std::unique_ptr<KeyLock> lock = cache->Claim(prepared.key, &flight->binary);
+  if (flight->binary != nullptr) return;
   flight->compiled = true;
-  absl::StatusOr<CompiledUnit> compiled = [&] {
-    std::unique_lock<std::mutex> serial(prepared.backend->serial, std::defer_lock);
-    if (!compiler.concurrent()) serial.lock();
-    // Whatever happens, the threads that wait for this flight must be told.
-    try {
-      return compiler.Compile(prepared.unit, target);
-    } catch (const std::exception& e) {
-      return absl::StatusOr<CompiledUnit>(Error(absl::StatusCode::kInternal,
-                                                compiler.identity() + " threw: " + e.what(),
-                                                "report this with the variant's bundle"));
-    }
-  }();
+  absl::StatusOr<CompiledUnit> compiled = Compile(prepared, target);
   if (!compiled.ok()) {
     flight->status = compiled.status();
     return;
   }
-  if (compiled->bytes.empty() || compiled->kernels.size() != prepared.unit.entries.size()) {
-    flight->status = Error(absl::StatusCode::kInternal,
-                           compiler.identity() + " reported success but gave " +
-                               std::to_string(compiled->bytes.size()) + " bytes and " +
-                               std::to_string(compiled->kernels.size()) + " of " +
-                               std::to_string(prepared.unit.entries.size()) + " kernels",
-                           "use another release of the compiler");
-    return;
-  }
   auto binary = std::make_shared<Binary>();
   binary->key = prepared.key;
+  binary->source = Source(prepared.rendered);
   binary->content = FingerprintOf(compiled->bytes);
   binary->target = std::string(target);
-  binary->compiler = compiler.identity();
+  binary->compiler = prepared.backend->compiler->identity();
   binary->bytes = std::move(compiled->bytes);
   binary->kernels = std::move(compiled->kernels);
   cache->Put(binary, prepared.unit.name);
@@ -255,6 +302,7 @@ BinaryPtr Jit::Lookup(const Fingerprint& key) { return state_->cache->Get(key); 
 
 void Jit::Reload() {
   for (const auto& backend : state_->backends) backend->headers.Revalidate();
+  state_->own_headers.Revalidate();
   std::lock_guard<std::mutex> lock(state_->mutex);
   state_->failures.clear();
 }

@@ -7,9 +7,14 @@
 // of every header it may include. No paths, no times: moving the tree or the cache keeps hits,
 // changing any included header misses.
 //
+// Source = the rendered unit, its bundle's files and KVR's own device headers; no compiler, no
+// toolkit. Where nothing compiles for a target, it finds the binary that a prebuilt layer lists for
+// it (jit/cache_layer.h), so a machine without a compiler builds what the layer's maker built.
+//
 // Threading: all functions may be called concurrently. One compile per key across threads: others
-// wait for it and share its outcome. A failure reaches every waiter and is remembered, so asking
-// again fails at once with the same message, until Reload.
+// wait for it and share its outcome; across processes too where the cache's lock can be had. A
+// failure reaches every waiter and is remembered, so asking again fails at once with the same
+// message, until Reload.
 // Capture safety: Build is illegal while a stream captures; callers ask the device first.
 #pragma once
 
