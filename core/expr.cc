@@ -2,8 +2,6 @@
 //
 // The evaluator of manifest expressions: a postfix stack machine.
 #include <algorithm>
-#include <bit>
-#include <limits>
 
 #include "core/expr_internal.h"
 #include "core/names.h"
@@ -12,8 +10,6 @@
 
 namespace kvr {
 namespace {
-
-constexpr int64_t kLargestPow2 = int64_t{1} << 62;
 
 // The text itself, or the part of a long one around the column.
 std::string Excerpt(std::string_view text, int column) {
@@ -54,69 +50,6 @@ absl::StatusOr<int64_t> Expr::Eval(absl::Span<const int64_t> slots) const {
   return Explain(fault, slots.size());
 }
 
-// Inlined into Run. False: overflow, or a divisor that is not positive.
-inline bool Expr::Binary(Op op, int64_t a, int64_t b, int64_t* result) {
-  switch (op) {
-    case Op::kAdd:
-      return !__builtin_add_overflow(a, b, result);
-    case Op::kSubtract:
-      return !__builtin_sub_overflow(a, b, result);
-    case Op::kMultiply:
-      return !__builtin_mul_overflow(a, b, result);
-    case Op::kCeilDiv:
-    case Op::kFloorDiv:
-    case Op::kMod: {
-      if (b <= 0) return false;
-      int64_t quotient, remainder;
-      if (static_cast<uint64_t>(a | b) >> 32 == 0) {  // the common case, several times as fast
-        quotient = static_cast<uint32_t>(a) / static_cast<uint32_t>(b);
-        remainder = static_cast<uint32_t>(a) % static_cast<uint32_t>(b);
-      } else {
-        quotient = a / b;
-        remainder = a % b;
-        if (remainder < 0) {
-          remainder += b;
-          --quotient;
-        }
-      }
-      *result = op == Op::kMod ? remainder : quotient + (op == Op::kCeilDiv && remainder != 0);
-      return true;
-    }
-    case Op::kMin:
-      *result = std::min(a, b);
-      return true;
-    case Op::kMax:
-      *result = std::max(a, b);
-      return true;
-    case Op::kEqual:
-      *result = a == b;
-      return true;
-    case Op::kNotEqual:
-      *result = a != b;
-      return true;
-    case Op::kLess:
-      *result = a < b;
-      return true;
-    case Op::kLessEqual:
-      *result = a <= b;
-      return true;
-    case Op::kGreater:
-      *result = a > b;
-      return true;
-    case Op::kGreaterEqual:
-      *result = a >= b;
-      return true;
-    case Op::kAnd:
-      *result = a != 0 && b != 0;
-      return true;
-    case Op::kOr:
-      *result = a != 0 || b != 0;
-      return true;
-    default:
-      return false;
-  }
-}
-
 // Every launch passes here: the topmost value lives in a register, and errors are made elsewhere.
 bool Expr::Run(absl::Span<const int64_t> slots, int64_t* value, Fault* fault) const {
   if (slots.size() < slot_count_) {
@@ -148,21 +81,12 @@ bool Expr::Run(absl::Span<const int64_t> slots, int64_t* value, Fault* fault) co
         top = *--below;
         continue;
       case Op::kNot:
-        top = top == 0;
-        break;
       case Op::kNegate:
-        if (top == std::numeric_limits<int64_t>::min()) {
-          *fault = {node, 0, top};
-          return false;
-        }
-        top = -top;
-        break;
       case Op::kPow2Ceil:
-        if (top > kLargestPow2) {
-          *fault = {node, top, 0};
+        if (!Unary(node->op, top, &top)) {
+          *fault = {node, node->op == Op::kNegate ? 0 : top, top};
           return false;
         }
-        top = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(top, 1))));
         break;
       default:
         if (node->right == Right::kStack) {

@@ -53,8 +53,9 @@ class Expr {
   std::vector<int> UsedSlots() const;  // sorted, unique
   bool IsConstant() const { return UsedSlots().empty(); }
 
+  enum class Op : uint8_t;  // expr_internal.h
+
  private:
-  enum class Op : uint8_t;
   enum class Right : uint8_t { kStack, kSlot, kConst };
   // Postfix, but that a binary node whose right operand is a name or a number holds it itself.
   struct Node {
@@ -64,12 +65,14 @@ class Expr {
     int64_t value;  // a constant, a slot, or where a jump goes
   };
   struct Parser;
-  struct Fault {  // what went wrong: a node and its operands
+  friend class PlanCode;  // lowers nodes_
+  struct Fault {          // what went wrong: a node and its operands
     const Node* node;
     int64_t a, b;
   };
   Expr(std::string text, std::vector<Node> nodes);
   static bool Binary(Op op, int64_t a, int64_t b, int64_t* result);
+  static bool Unary(Op op, int64_t a, int64_t* result);
   bool Run(absl::Span<const int64_t> slots, int64_t* value, Fault* fault) const;
   absl::Status Explain(const Fault& fault, size_t slots) const;
 

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "core/plan_code_internal.h"
 #include "core/status.h"
 #include "core/strings.h"
 
@@ -11,10 +12,6 @@ namespace {
 
 using Slots = absl::Span<const int64_t>;
 using Extents = std::array<int64_t, 3>;
-
-// CUDA's limits of every architecture that KVR compiles for.
-constexpr Extents kGridLimit = {2147483647, 65535, 65535};
-constexpr Extents kBlockLimit = {1024, 1024, 64};
 
 std::string KernelPlace(const KernelSpec& kernel) {
   std::string place;
@@ -156,27 +153,21 @@ class KernelEvaluator {
 };
 
 absl::Status EvalRegions(const std::vector<RegionSpec>& regions, Slots slots, LaunchPlan* plan) {
-  int64_t total = 0;
+  plan->workspace_bytes = 0;
   for (size_t i = 0; i < regions.size(); ++i) {
     const RegionSpec& region = regions[i];
-    int64_t elements = 0, bytes = 0, end = 0;
+    int64_t elements = 0;
     if (!region.elements.TryEval(slots, &elements)) {
       return WithContext(StrCat("workspace '", region.name, "'"),
                          region.elements.Eval(slots).status());
     }
-    if (elements < 0 || __builtin_mul_overflow(elements, DTypeSize(region.dtype), &bytes) ||
-        __builtin_add_overflow(bytes, kWorkspaceAlign - 1, &end) ||
-        __builtin_add_overflow(end / kWorkspaceAlign * kWorkspaceAlign, total, &end)) {
+    if (!PlaceRegion(i, elements, DTypeSize(region.dtype), plan)) {
       return Error(absl::StatusCode::kFailedPrecondition,
                    StrCat("workspace '", region.name, "' has ", elements, " elements (",
                           region.elements.text(), ") of ", DTypeName(region.dtype)),
                    "give 0 or more elements, whose bytes fit 64 bits");
     }
-    plan->region_offset[i] = total;
-    plan->region_bytes[i] = bytes;
-    total = end;
   }
-  plan->workspace_bytes = total;
   return absl::OkStatus();
 }
 
@@ -233,34 +224,6 @@ absl::Status ExplainLet(const PlanProgram& program, size_t let, Slots known) {
                      program.lets[let].value.Eval(known).status());
 }
 
-absl::Status CheckSizes(const PlanProgram& program, size_t tunables) {
-  if (tunables != static_cast<size_t>(program.tunable_count)) {
-    return Error(absl::StatusCode::kInternal,
-                 StrCat("plan is given ", tunables, " tunable values, not ", program.tunable_count),
-                 "use Variant::TunableValues");
-  }
-  const size_t slots = static_cast<size_t>(program.axis_count) + tunables + kDeviceSymbols.size() +
-                       program.function_values.size() + program.lets.size();
-  if (program.axis_count > kMaxAxes || slots > kMaxSlots ||
-      program.kernels.size() > static_cast<size_t>(kMaxKernels) ||
-      program.regions.size() > static_cast<size_t>(kMaxRegions) ||
-      program.tensor_maps.size() > static_cast<size_t>(kMaxTensorMaps)) {
-    return Error(absl::StatusCode::kInvalidArgument,
-                 StrCat("plan is too large: ", slots, " named values, ", program.kernels.size(),
-                        " kernels, ", program.regions.size(), " workspace regions, ",
-                        program.tensor_maps.size(), " tensor maps"),
-                 StrCat("at most ", kMaxSlots, ", ", kMaxKernels, ", ", kMaxRegions, " and ",
-                        kMaxTensorMaps));
-  }
-  for (const KernelSpec& kernel : program.kernels) {
-    if (kernel.args.size() > static_cast<size_t>(kMaxArgs)) {
-      return Refused(kernel, StrCat(kernel.args.size(), " arguments"),
-                     StrCat("at most ", kMaxArgs));
-    }
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 SymbolTable PlanProgram::Symbols(const OpSpec& op, absl::Span<const Tunable> tunables,
@@ -276,9 +239,37 @@ SymbolTable PlanProgram::Symbols(const OpSpec& op, absl::Span<const Tunable> tun
   return symbols;
 }
 
+absl::Status PlanProgram::CheckSizes(size_t tunables) const {
+  if (tunables != static_cast<size_t>(tunable_count)) {
+    return Error(absl::StatusCode::kInternal,
+                 StrCat("plan is given ", tunables, " tunable values, not ", tunable_count),
+                 "use Variant::TunableValues");
+  }
+  const size_t slots = static_cast<size_t>(axis_count) + tunables + kDeviceSymbols.size() +
+                       function_values.size() + lets.size();
+  if (axis_count > kMaxAxes || slots > kMaxSlots ||
+      kernels.size() > static_cast<size_t>(kMaxKernels) ||
+      regions.size() > static_cast<size_t>(kMaxRegions) ||
+      tensor_maps.size() > static_cast<size_t>(kMaxTensorMaps)) {
+    return Error(
+        absl::StatusCode::kInvalidArgument,
+        StrCat("plan is too large: ", slots, " named values, ", kernels.size(), " kernels, ",
+               regions.size(), " workspace regions, ", tensor_maps.size(), " tensor maps"),
+        StrCat("at most ", kMaxSlots, ", ", kMaxKernels, ", ", kMaxRegions, " and ",
+               kMaxTensorMaps));
+  }
+  for (const KernelSpec& kernel : kernels) {
+    if (kernel.args.size() > static_cast<size_t>(kMaxArgs)) {
+      return Refused(kernel, StrCat(kernel.args.size(), " arguments"),
+                     StrCat("at most ", kMaxArgs));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status PlanProgram::Evaluate(const AxisVector& axes, absl::Span<const int64_t> tunable_values,
                                    const DeviceInfo& device, LaunchPlan* plan) const {
-  KVR_RETURN_IF_ERROR(CheckSizes(*this, tunable_values.size()));
+  KVR_RETURN_IF_ERROR(CheckSizes(tunable_values.size()));
   std::array<int64_t, kMaxSlots> storage;
   size_t used = 0;
   for (int i = 0; i < axis_count; ++i) storage[used++] = axes[i];

@@ -166,6 +166,8 @@ struct PlanProgram {
   // constraint that is not met (kFailedPrecondition), or the launch limit that is exceeded.
   absl::Status Evaluate(const AxisVector& axes, absl::Span<const int64_t> tunable_values,
                         const DeviceInfo& device, LaunchPlan* plan) const;
+  // Is it within kMaxSlots and so on, and are there as many tunables?
+  absl::Status CheckSizes(size_t tunables) const;
 };
 
 }  // namespace kvr

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A PlanProgram from texts, as a bundle reader builds it from a manifest.
+// A PlanProgram from texts, as a bundle reader builds it from a manifest. What it evaluates is
+// compared with its fast form.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "core/plan.h"
+#include "tests/core/plan_agreement.h"
 
 namespace kvr {
 
@@ -76,7 +78,9 @@ class PlanBuilder {
     }
     absl::StatusOr<AxisVector> resolved = ResolveAxes(op, axes);
     if (!resolved.ok()) return resolved.status();
-    return program.Evaluate(*resolved, values, device, plan);
+    const absl::Status status = program.Evaluate(*resolved, values, device, plan);
+    ExpectAgreement(program, op, values, *resolved, device, status, *plan);
+    return status;
   }
 
   OpSpec op;
