@@ -2,7 +2,6 @@
 #include "plugins/admit.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -280,7 +279,7 @@ absl::StatusOr<Variant> Admit(const Manifest& m, const OpSpec& op) {
   v.extends = m.extends ? m.extends->variant.value : "";
   v.is_baseline = m.baseline && m.baseline->value;
   v.directory = m.directory;
-  v.plugin = std::filesystem::path(m.directory).filename().string();
+  v.plugin = m.plugin;
 
   KVR_ASSIGN_OR_RETURN(v.semantics, ParseSemantics(*m.semantics));
   if (v.is_baseline && v.semantics != Semantics::kExact) {

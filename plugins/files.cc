@@ -94,24 +94,30 @@ class FileDescriptor {
 };
 
 absl::Status TooLarge(std::string_view name, int64_t limit) {
-  return Error(StatusCode::kResourceExhausted,
-               StrCat("'", name, "' is larger than ", limit / 1024, " KiB"),
-               "split it, or leave out what no kernel needs");
+  return Error(
+      StatusCode::kResourceExhausted,
+      StrCat("'", name, "' is larger than ",
+             limit >= (1 << 20) ? StrCat(limit >> 20, " MiB") : StrCat(limit >> 10, " KiB")),
+      "split it, or leave out what no kernel needs");
 }
 
-absl::StatusOr<std::string> ReadAll(int fd, std::string_view name, int64_t limit) {
-  std::string content;
-  char buffer[16384];
-  while (true) {
-    const ssize_t got = read(fd, buffer, sizeof(buffer));
+absl::StatusOr<std::string> ReadAll(int fd, std::string_view path, int64_t expected,
+                                    int64_t limit) {
+  std::string content(static_cast<size_t>(expected) + 1, '\0');  // one more, to see the end
+  for (size_t size = 0;;) {
+    if (size == content.size()) content.resize(size + 65536);
+    const ssize_t got = read(fd, content.data() + size, content.size() - size);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
-      return SystemError(errno, StrCat("'", name, "' cannot be read"),
+      return SystemError(errno, StrCat("'", path, "' cannot be read"),
                          "check the disk and the file");
     }
-    if (got == 0) return content;
-    content.append(buffer, static_cast<size_t>(got));
-    if (static_cast<int64_t>(content.size()) > limit) return TooLarge(name, limit);
+    size += static_cast<size_t>(got);
+    if (static_cast<int64_t>(size) > limit) return TooLarge(path, limit);
+    if (got == 0) {
+      content.resize(size);
+      return content;
+    }
   }
 }
 
@@ -126,9 +132,8 @@ std::vector<std::string> FilesIn(const std::string& directory) {
   return names;
 }
 
-absl::Status Missing(const std::string& directory, std::string_view name, int error) {
+absl::Status Missing(std::string_view name, int error, const std::vector<std::string>& files) {
   std::string fix = "add the file, or take its name out of the manifest";
-  const std::vector<std::string> files = FilesIn(directory);
   const std::vector<std::string_view> names(files.begin(), files.end());
   if (const std::string_view near = Nearest(name, names); !near.empty() && near != name) {
     fix = StrCat("did you mean '", near, "'?");
@@ -173,6 +178,35 @@ absl::Status CheckText(std::string_view content) {
                "save the file as UTF-8 text");
 }
 
+absl::StatusOr<std::string> ReadTrustedFile(const std::string& path, int64_t max_bytes) {
+  // What is checked is the file that is read: opened once, no symlink, no waiting on a pipe.
+  FileDescriptor fd(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat info;
+  if (fd.get() < 0 || fstat(fd.get(), &info) != 0) {
+    return SystemError(errno, StrCat("'", path, "' cannot be opened"),
+                       "give a file that exists and that you may read");
+  }
+  if (!S_ISREG(info.st_mode)) {
+    return Error(StatusCode::kInvalidArgument, StrCat("'", path, "' is not a regular file"),
+                 "put a file there");
+  }
+  KVR_RETURN_IF_ERROR(CheckTrust(path, info));
+  if (info.st_size > max_bytes) return TooLarge(path, max_bytes);
+  return ReadAll(fd.get(), path, info.st_size, max_bytes);
+}
+
+std::string BundleFiles::FilePath(std::string_view name) const {
+  return StrCat(path_, path_.ends_with(':') ? "" : "/", name);
+}
+
+absl::StatusOr<std::string> BundleFiles::ReadText(std::string_view name, int64_t max_bytes) const {
+  KVR_ASSIGN_OR_RETURN(std::string content, Read(name, max_bytes));
+  if (absl::Status text = CheckText(content); !text.ok()) {
+    return WithContext(FilePath(name), text);
+  }
+  return content;
+}
+
 absl::StatusOr<BundleDirectory> BundleDirectory::Open(const std::string& path) {
   std::string resolved = RealPath(path);
   if (resolved.empty()) {
@@ -183,38 +217,37 @@ absl::StatusOr<BundleDirectory> BundleDirectory::Open(const std::string& path) {
   return BundleDirectory(std::move(resolved));
 }
 
-std::string BundleDirectory::FilePath(std::string_view name) const {
-  return StrCat(path_, "/", name);
-}
-
 absl::StatusOr<std::string> BundleDirectory::Read(std::string_view name, int64_t max_bytes) const {
   const std::string resolved = RealPath(FilePath(name));
-  if (resolved.empty()) return Missing(path_, name, errno);
-  if (!resolved.starts_with(StrCat(path_, "/"))) {
+  if (resolved.empty()) return Missing(name, errno, FilesIn(path()));
+  if (!resolved.starts_with(StrCat(path(), "/"))) {
     return Error(StatusCode::kPermissionDenied,
                  StrCat("'", name, "' is a symlink out of the bundle, to '", resolved, "'"),
                  "copy the file into the bundle");
   }
-  for (size_t slash = resolved.find('/', path_.size() + 1); slash != std::string::npos;
+  for (size_t slash = resolved.find('/', path().size() + 1); slash != std::string::npos;
        slash = resolved.find('/', slash + 1)) {
     KVR_RETURN_IF_ERROR(CheckDirectory(resolved.substr(0, slash)));
   }
-  // What is checked is the file that is read: opened once, no symlink, no waiting on a pipe.
-  FileDescriptor fd(open(resolved.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (fd.get() < 0) return Missing(path_, name, errno);
-  struct stat info;
-  if (fstat(fd.get(), &info) != 0) return Missing(path_, name, errno);
-  if (!S_ISREG(info.st_mode)) {
-    return Error(StatusCode::kInvalidArgument, StrCat("'", name, "' is not a regular file"),
-                 "put a text file there");
+  return ReadTrustedFile(resolved, max_bytes);
+}
+
+EmbeddedBundle::EmbeddedBundle(std::string_view library, std::string_view directory,
+                               const Files& files)
+    : BundleFiles(StrCat(library, ":", directory)), directory_(directory), files_(files) {}
+
+absl::StatusOr<std::string> EmbeddedBundle::Read(std::string_view name, int64_t max_bytes) const {
+  const std::string prefix = directory_.empty() ? "" : StrCat(directory_, "/");
+  const auto found = files_.find(StrCat(prefix, name));
+  if (found == files_.end()) {
+    std::vector<std::string> others;
+    for (const auto& [file, content] : files_) {
+      if (file.starts_with(prefix)) others.push_back(file.substr(prefix.size()));
+    }
+    return Missing(name, ENOENT, others);
   }
-  KVR_RETURN_IF_ERROR(CheckTrust(FilePath(name), info));
-  if (info.st_size > max_bytes) return TooLarge(name, max_bytes);
-  KVR_ASSIGN_OR_RETURN(std::string content, ReadAll(fd.get(), name, max_bytes));
-  if (absl::Status text = CheckText(content); !text.ok()) {
-    return WithContext(FilePath(name), text);
-  }
-  return content;
+  if (static_cast<int64_t>(found->second.size()) > max_bytes) return TooLarge(name, max_bytes);
+  return found->second;
 }
 
 }  // namespace kvr::bundle

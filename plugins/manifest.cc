@@ -13,6 +13,7 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "plugins/files.h"
+#include "plugins/library.h"
 #include "plugins/toml_guard.h"
 #include "plugins/toml_table.h"
 
@@ -21,16 +22,19 @@ namespace {
 
 using absl::StatusCode;
 
-constexpr std::string_view kManifestName = "variant.toml";
 constexpr size_t kMaxNameBytes = 64;
 
 constexpr std::string_view kTopKeys[] = {
-    "schema",           "op",      "name",     "version", "semantics",   "baseline",
-    "description",      "targets", "sources",  "headers", "constraints", "key_policy",
-    "host_skip_reason", "extends", "tunables", "let",     "workspace",   "kernel"};
+    "schema",      "op",          "name",        "version",
+    "semantics",   "baseline",    "description", "targets",
+    "sources",     "headers",     "cubins",      "launch_function",
+    "plan_values", "constraints", "key_policy",  "host_skip_reason",
+    "extends",     "tunables",    "let",         "workspace",
+    "tensor_map",  "kernel"};
 constexpr std::string_view kExtendsKeys[] = {"variant", "version"};
 constexpr std::string_view kTunableKeys[] = {"values", "default", "scope", "description"};
 constexpr std::string_view kRegionKeys[] = {"name", "dtype", "elements", "zeroed"};
+constexpr std::string_view kTensorMapKeys[] = {"name", "tensor", "shape", "box", "swizzle"};
 constexpr std::string_view kKernelKeys[] = {"name", "entry", "grid",       "block", "cluster",
                                             "smem", "when",  "attributes", "args"};
 constexpr std::string_view kAttributeKeys[] = {"cooperative", "programmatic"};
@@ -114,10 +118,16 @@ class Parser {
     }
     if (const toml::table* extends = top.Table("extends")) m.extends = ParseExtends(*extends);
     ParseFiles(top, &m);
+    if (const toml::table* cubins = top.Table("cubins")) ParseCubins(*cubins, &m);
+    m.launch_function = top.Bool("launch_function");
+    m.plan_values = top.Strings("plan_values");
+    CheckPlanValues(top, m);
     if (const toml::table* tunables = top.Table("tunables")) ParseTunables(*tunables, &m);
     if (const toml::table* lets = top.Table("let")) ParseLets(*lets, &m);
     for (const toml::table* region : top.Tables("workspace")) ParseRegion(*region, &m);
     CheckCount(m.regions, kMaxRegions, "workspace regions", top.PlaceOf("workspace"), outcome_);
+    for (const toml::table* map : top.Tables("tensor_map")) ParseTensorMap(*map, &m);
+    CheckCount(m.tensor_maps, kMaxTensorMaps, "tensor maps", top.PlaceOf("tensor_map"), outcome_);
     for (const toml::table* kernel : top.Tables("kernel")) ParseKernel(*kernel, &m);
     CheckCount(m.kernels, kMaxKernels, "kernels", top.PlaceOf("kernel"), outcome_);
     return m;
@@ -164,6 +174,36 @@ class Parser {
     if (seen.size() > static_cast<size_t>(kMaxBundleFiles)) {
       outcome_->Fail(Invalid(top.PlaceOf("sources"), StrCat(seen.size(), " files"),
                              StrCat("at most ", kMaxBundleFiles)));
+    }
+  }
+
+  // { sm_90a = "scale.sm_90a.cubin" }
+  void ParseCubins(const toml::table& table, Manifest* m) {
+    const auto entries = InOrder(table);
+    std::vector<std::string_view> keys;  // targets, which admission knows
+    for (const auto& [key, node] : entries) keys.push_back(key->str());
+    TomlTable reader(table, file_, "cubins", keys, outcome_);
+    for (const auto& [key, node] : entries) {
+      std::optional<Text> name = reader.String(key->str());
+      if (!outcome_->ok()) return;
+      if (absl::Status status = CheckFileName(name->value); !status.ok()) {
+        outcome_->Fail(At(name->at, status));
+      }
+      m->cubins.push_back(
+          {{std::string(key->str()), PlaceIn(file_, key->source())}, {*std::move(name), "", ""}});
+    }
+  }
+
+  void CheckPlanValues(const TomlTable& top, const Manifest& m) {
+    if (!m.plan_values) return;
+    CheckCount(*m.plan_values, kMaxPlanValues, "plan values", top.PlaceOf("plan_values"), outcome_);
+    std::set<std::string_view> seen;
+    for (const Text& name : *m.plan_values) {
+      CheckName("plan value", name, false, outcome_);
+      if (!seen.insert(name.value).second) {
+        outcome_->Fail(Invalid(name.at, StrCat("plan value '", name.value, "' is named twice"),
+                               "name each value once, in the order of the plan function"));
+      }
     }
   }
 
@@ -265,6 +305,26 @@ class Parser {
     m->regions.push_back(std::move(region));
   }
 
+  void ParseTensorMap(const toml::table& table, Manifest* m) {
+    TomlTable reader(table, file_, "tensor_map", kTensorMapKeys, outcome_);
+    TensorMapEntry map;
+    map.name = reader.RequiredString("name");
+    CheckName("tensor map", map.name, false, outcome_);
+    CheckDuplicate(m->tensor_maps, map.name, "tensor map");
+    map.tensor = reader.String("tensor");
+    map.shape = reader.Expressions("shape");
+    map.box = reader.Expressions("box");
+    map.swizzle = reader.Integer("swizzle");
+    if (map.swizzle && *map.swizzle != 0 && *map.swizzle != 32 && *map.swizzle != 64 &&
+        *map.swizzle != 128) {
+      outcome_->Fail(
+          Invalid(reader.PlaceOf("swizzle"),
+                  StrCat("tensor map '", map.name.value, "': swizzle ", *map.swizzle, " is none"),
+                  "give 0, 32, 64 or 128 bytes"));
+    }
+    m->tensor_maps.push_back(std::move(map));
+  }
+
   void ParseKernel(const toml::table& table, Manifest* m) {
     TomlTable reader(table, file_, "kernel", kKernelKeys, outcome_);
     KernelEntry kernel;
@@ -291,21 +351,59 @@ class Parser {
   Outcome* outcome_;
 };
 
-absl::Status LoadFiles(const BundleDirectory& directory, Manifest* m) {
-  int64_t total = 0;
-  for (std::vector<FileEntry>* files : {&m->sources, &m->headers}) {
-    for (FileEntry& file : *files) {
-      absl::StatusOr<std::string> content = directory.Read(file.name.value, kMaxSourceBytes);
-      if (!content.ok()) return At(file.name.at, content.status());
-      total += static_cast<int64_t>(content->size());
-      if (total > kMaxBundleBytes) {
-        return At(file.name.at, StatusCode::kResourceExhausted,
-                  StrCat("the bundle's files exceed ", kMaxBundleBytes >> 20, " MiB together"),
-                  "leave out what no kernel needs");
-      }
-      file.content = *std::move(content);
-      file.path = directory.FilePath(file.name.value);
+class FileLoader {
+ public:
+  explicit FileLoader(const BundleFiles& files) : files_(files) {}
+
+  absl::Status Load(FileEntry* file, absl::StatusOr<std::string> content) {
+    if (!content.ok()) return At(file->name.at, content.status());
+    total_ += static_cast<int64_t>(content->size());
+    if (total_ > kMaxBundleBytes) {
+      return At(file->name.at, StatusCode::kResourceExhausted,
+                StrCat("the bundle's files exceed ", kMaxBundleBytes >> 20, " MiB together"),
+                "leave out what no kernel needs");
     }
+    file->content = *std::move(content);
+    file->path = files_.FilePath(file->name.value);
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadAll(Manifest* m) {
+    for (std::vector<FileEntry>* files : {&m->sources, &m->headers}) {
+      for (FileEntry& file : *files) {
+        KVR_RETURN_IF_ERROR(Load(&file, files_.ReadText(file.name.value, kMaxSourceBytes)));
+      }
+    }
+    for (CubinEntry& cubin : m->cubins) {
+      KVR_RETURN_IF_ERROR(Load(&cubin.file, files_.Read(cubin.file.name.value, kMaxCubinBytes)));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const BundleFiles& files_;
+  int64_t total_ = 0;
+};
+
+// Code comes from a library that has some.
+absl::Status BindCode(const std::shared_ptr<const PluginLibrary>& library, Manifest* m) {
+  const auto bind = [&](std::string_view key, const Place& at, CodeEntry* code) {
+    if (library == nullptr) {
+      return Invalid(at, StrCat(key, " needs code, and a bundle runs none"),
+                     "wrap the bundle with kvr_add_plugin(), or write [let] expressions");
+    }
+    if (!library->section().has_code) {
+      return Invalid(at, StrCat(key, " needs code, and the library exports no kvr_plugin_v1"),
+                     "define KVR_EXPORT const kvr_plugin* kvr_plugin_v1(void) in its sources");
+    }
+    *code = {library, m->name.value};
+    return absl::OkStatus();
+  };
+  if (m->plan_values && !m->plan_values->empty()) {
+    KVR_RETURN_IF_ERROR(bind("plan_values", m->plan_values->front().at, &m->plan_code));
+  }
+  if (m->HasLaunchFunction()) {
+    KVR_RETURN_IF_ERROR(bind("launch_function", m->launch_function->at, &m->launch_code));
   }
   return absl::OkStatus();
 }
@@ -345,12 +443,15 @@ absl::StatusOr<Manifest> ParseManifest(std::string_view text, std::string_view f
   }
 }
 
-absl::StatusOr<Manifest> ReadBundle(const std::string& directory) {
-  KVR_ASSIGN_OR_RETURN(const BundleDirectory bundle, BundleDirectory::Open(directory));
-  KVR_ASSIGN_OR_RETURN(const std::string text, bundle.Read(kManifestName, kMaxManifestBytes));
-  KVR_ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(text, bundle.FilePath(kManifestName)));
-  manifest.directory = bundle.path();
-  KVR_RETURN_IF_ERROR(LoadFiles(bundle, &manifest));
+absl::StatusOr<Manifest> ReadBundle(const BundleFiles& files,
+                                    std::shared_ptr<const PluginLibrary> library) {
+  KVR_ASSIGN_OR_RETURN(const std::string text, files.ReadText(kManifestName, kMaxManifestBytes));
+  KVR_ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(text, files.FilePath(kManifestName)));
+  manifest.directory = files.path();
+  manifest.plugin = library == nullptr ? files.path().substr(files.path().rfind('/') + 1)
+                                       : library->section().name;
+  KVR_RETURN_IF_ERROR(FileLoader(files).LoadAll(&manifest));
+  KVR_RETURN_IF_ERROR(BindCode(library, &manifest));
   return manifest;
 }
 

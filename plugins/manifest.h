@@ -5,12 +5,14 @@
 // plugins/extend.h merges two of these; plugins/admit.h turns a complete one into a Variant.
 //
 // What the parser guarantees: schema 1, no unknown key, right types, legal names, no duplicate
-// tunable, let, region, kernel or file, counts within the limits, no control characters.
+// tunable, plan value, let, region, tensor map, kernel, cubin or file, counts within the limits, no
+// control characters.
 //
 // Threading: values and pure functions.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,12 +21,18 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/config.h"
+#include "plugins/files.h"
+
+namespace kvr {
+class PluginLibrary;
+}
 
 namespace kvr::bundle {
 
 inline constexpr int kMaxTunables = 48;
 inline constexpr int kMaxValues = 64;          // of one tunable
 inline constexpr int64_t kMaxConfigs = 65536;  // of the searched space
+inline constexpr int kMaxPlanValues = 32;
 inline constexpr int kMaxLets = 64;
 inline constexpr int kMaxConstraints = 32;
 inline constexpr int kMaxTextBytes = 1024;  // of one string in a manifest
@@ -58,6 +66,17 @@ struct FileEntry {
   std::string path;
 };
 
+struct CubinEntry {
+  Text target;
+  FileEntry file;
+};
+
+// Which function of a compiled plugin a statement means: the one of `library`'s own variant.
+struct CodeEntry {
+  std::shared_ptr<const PluginLibrary> library;  // null: there is no such function
+  std::string variant;
+};
+
 struct TunableEntry {
   Tunable tunable;
   Place at;
@@ -75,6 +94,14 @@ struct RegionEntry {
   std::optional<Flag> zeroed;
 };
 
+struct TensorMapEntry {
+  Text name;
+  std::optional<Text> tensor;
+  std::optional<std::vector<Text>> shape, box;
+  std::optional<int64_t> swizzle;
+  bool inherited = false;
+};
+
 struct KernelEntry {
   Text name;
   std::optional<Text> entry, smem, when;
@@ -88,7 +115,8 @@ struct ExtendsEntry {
 };
 
 struct Manifest {
-  std::string directory;  // of the bundle, absolute; filled by ReadBundle
+  std::string directory;  // what BundleFiles calls the bundle; filled by ReadBundle
+  std::string plugin;     // name of the bundle, or of the compiled plugin that holds it
   Place at;               // the file itself
   Text op, name, version;
   std::optional<ExtendsEntry> extends;
@@ -96,16 +124,25 @@ struct Manifest {
   std::optional<Text> description, semantics, host_skip_reason, key_policy;
   std::optional<std::vector<Text>> targets, constraints;
   std::vector<FileEntry> sources, headers;
+  std::vector<CubinEntry> cubins;
+  std::optional<Flag> launch_function;
+  std::optional<std::vector<Text>> plan_values;
+  CodeEntry launch_code, plan_code;  // of the two above; filled by ReadBundle
   std::vector<TunableEntry> tunables;
   std::vector<LetEntry> lets;
   std::vector<RegionEntry> regions;
+  std::vector<TensorMapEntry> tensor_maps;
   std::vector<KernelEntry> kernels;
+
+  bool HasLaunchFunction() const { return launch_function && launch_function->value; }
 };
 
 // `file` is what errors call it. The text is the manifest alone: no file is opened.
 absl::StatusOr<Manifest> ParseManifest(std::string_view text, std::string_view file);
 
-// variant.toml of the directory, and the content of every source and header it names.
-absl::StatusOr<Manifest> ReadBundle(const std::string& directory);
+// variant.toml of the bundle, and the content of every file it names. `library` is the compiled
+// plugin that holds the bundle; null: it is a directory, and may not ask for code.
+absl::StatusOr<Manifest> ReadBundle(const BundleFiles& files,
+                                    std::shared_ptr<const PluginLibrary> library = nullptr);
 
 }  // namespace kvr::bundle

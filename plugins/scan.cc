@@ -8,12 +8,16 @@
 #include <string_view>
 #include <utility>
 
+#include "core/definition.h"
+#include "core/key_policy.h"
 #include "core/names.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "plugins/admit.h"
+#include "plugins/code.h"
 #include "plugins/discover.h"
 #include "plugins/extend.h"
+#include "plugins/library.h"
 #include "plugins/manifest.h"
 
 namespace kvr {
@@ -214,24 +218,99 @@ class Admission {
   absl::Span<const OpSpec* const> ops_;
 };
 
-}  // namespace
+// Reads what was found: operations at once, bundles as candidates for admission.
+class Reader {
+ public:
+  Reader(const ScanOptions& options, Scan* scan)
+      : options_(options), scan_(scan), ops_(options.ops.begin(), options.ops.end()) {}
 
-Scan ScanPlugins(absl::Span<const std::string> roots, const ScanOptions& options) {
-  Scan scan;
-  std::vector<Candidate> candidates;
-  for (const std::string& directory : bundle::FindBundles(roots, &scan.rejections)) {
-    absl::StatusOr<Manifest> manifest = bundle::ReadBundle(directory);
+  void ReadDirectory(const std::string& path) {
+    absl::StatusOr<bundle::BundleDirectory> files = bundle::BundleDirectory::Open(path);
+    AddCandidate(StrCat(path, "/", bundle::kManifestName),
+                 files.ok() ? bundle::ReadBundle(*files) : files.status());
+  }
+
+  void ReadLibrary(const std::string& path) {
+    const auto library = PluginLibrary::Read(path, options_.check_load);
+    if (!library.ok()) {
+      scan_->rejections.push_back({path, library.status()});
+      return;
+    }
+    for (const auto& [name, content] : (*library)->section().files) {
+      const size_t slash = name.rfind('/');
+      const std::string directory = slash == std::string::npos ? "" : name.substr(0, slash);
+      const std::string_view leaf = std::string_view(name).substr(slash + 1);
+      const bundle::EmbeddedBundle files(path, directory, (*library)->section().files);
+      if (leaf == bundle::kManifestName) {
+        AddCandidate(files.FilePath(leaf), bundle::ReadBundle(files, *library));
+      } else if (leaf == bundle::kDefinitionName) {
+        absl::Status status = AddOperation(files, *library);
+        if (!status.ok()) scan_->rejections.push_back({files.FilePath(leaf), std::move(status)});
+      }
+    }
+  }
+
+  std::vector<Candidate> TakeCandidates() { return std::move(candidates_); }
+  absl::Span<const OpSpec* const> ops() const { return ops_; }
+
+ private:
+  void AddCandidate(std::string path, absl::StatusOr<Manifest> manifest) {
     Candidate candidate;
-    candidate.path = StrCat(directory, "/variant.toml");
+    candidate.path = std::move(path);
     if (manifest.ok()) {
       candidate.manifest = *std::move(manifest);
     } else {
       candidate.status = manifest.status();
       candidate.state = Candidate::State::kRejected;
     }
-    candidates.push_back(std::move(candidate));
+    candidates_.push_back(std::move(candidate));
   }
-  Admission(std::move(candidates), options.ops).Run(&scan);
+
+  absl::Status AddOperation(const bundle::EmbeddedBundle& files,
+                            const std::shared_ptr<const PluginLibrary>& library) {
+    const std::string file = files.FilePath(bundle::kDefinitionName);
+    KVR_ASSIGN_OR_RETURN(const std::string json,
+                         files.ReadText(bundle::kDefinitionName, bundle::kMaxSourceBytes));
+    KVR_ASSIGN_OR_RETURN(OpSpec spec, ParseDefinition(json, file));
+    if (absl::Status policy = KeyPolicy::Parse(spec.key_policy, spec).status(); !policy.ok()) {
+      return WithContext(file, policy);
+    }
+    for (const OpSpec* other : ops_) {
+      if (other->name != spec.name) continue;
+      return Error(absl::StatusCode::kAlreadyExists,
+                   StrCat(file, ": operation '", spec.name, "' is already there"),
+                   "give it another name, or remove one of the two");
+    }
+    if (!library->section().has_code) {
+      return Error(absl::StatusCode::kInvalidArgument,
+                   StrCat(file, ": operation '", spec.name,
+                          "' has no code: the library exports no kvr_plugin_v1"),
+                   "define it, with the operation's generator and reference");
+    }
+    scan_->operations.push_back(MakePluginOperation(std::move(spec), library));
+    ops_.push_back(&scan_->operations.back()->spec());
+    return absl::OkStatus();
+  }
+
+  const ScanOptions& options_;
+  Scan* scan_;
+  std::vector<Candidate> candidates_;
+  std::vector<const OpSpec*> ops_;  // known so far
+};
+
+}  // namespace
+
+Scan ScanPlugins(absl::Span<const std::string> roots, const ScanOptions& options) {
+  Scan scan;
+  Reader reader(options, &scan);
+  for (const bundle::Found& found : bundle::FindPlugins(roots, &scan.rejections)) {
+    if (found.is_library) {
+      reader.ReadLibrary(found.path);
+    } else {
+      reader.ReadDirectory(found.path);
+    }
+  }
+  Admission(reader.TakeCandidates(), reader.ops()).Run(&scan);
   return scan;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What an accepted bundle becomes.
-#include "plugins/bundle.h"
+#include "plugins/scan.h"
 
 #include "tests/plugins/fixture.h"
 
@@ -172,7 +172,7 @@ TEST_F(Accepted, RootThatHoldsNoBundleIsSaid) {
   std::filesystem::create_directories(Path("empty/deeper"));
   const Scan scan = ScanRoots({"empty", "nowhere"});
   ASSERT_EQ(scan.rejections.size(), 2u);
-  EXPECT_THAT(std::string(scan.rejections[0].status.message()), HasSubstr("holds no variant.toml"));
+  EXPECT_THAT(std::string(scan.rejections[0].status.message()), HasSubstr("holds no plugin"));
   EXPECT_THAT(std::string(scan.rejections[1].status.message()), HasSubstr("No such file"));
 }
 

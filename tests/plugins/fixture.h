@@ -14,7 +14,7 @@
 #include "core/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "plugins/bundle.h"
+#include "plugins/scan.h"
 
 namespace kvr {
 
@@ -113,7 +113,7 @@ class BundleTest : public testing::Test {
   Scan ScanRoots(std::vector<std::string> relative) const {
     for (std::string& root : relative) root = Path(root);
     const OpSpec* ops[] = {&op_};
-    return ScanBundles(relative, ops);
+    return ScanPlugins(relative, {.ops = ops});
   }
 
   // The one variant of the roots, which must hold nothing else.

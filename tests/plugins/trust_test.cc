@@ -111,7 +111,7 @@ TEST_F(Trust, FilesThatAreNotTextAreRefused) {
 
 TEST_F(Trust, LargeFilesAreRefusedWithTheLimit) {
   Write("b/tile.cuh", std::string(bundle::kMaxSourceBytes + 1, ' '));
-  EXPECT_THAT(std::string(Refusal().message()), HasSubstr("larger than 1024 KiB"));
+  EXPECT_THAT(std::string(Refusal().message()), HasSubstr("larger than 1 MiB"));
 }
 
 TEST_F(Trust, ErrorsOfFilesNameTheManifestsLine) {
