@@ -58,6 +58,15 @@ set_target_properties(kvr_llvm_binary_format PROPERTIES
 
 find_package(benchmark QUIET)  # optional: bench/ is built where it is
 
+# The ledger's database, linked statically: it goes where the tuner goes.
+find_path(KVR_SQLITE_INCLUDE SQLiteCpp/SQLiteCpp.h REQUIRED)
+find_library(KVR_SQLITECPP NAMES libSQLiteCpp.a SQLiteCpp REQUIRED)
+find_library(KVR_SQLITE NAMES libsqlite3.a sqlite3 REQUIRED)
+add_library(kvr_sqlite INTERFACE)
+target_include_directories(kvr_sqlite SYSTEM INTERFACE ${KVR_SQLITE_INCLUDE})
+target_link_libraries(kvr_sqlite INTERFACE ${KVR_SQLITECPP} ${KVR_SQLITE} Threads::Threads
+  ${CMAKE_DL_LIBS} m)
+
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_path(KVR_TOMLPP_INCLUDE toml++/toml.h REQUIRED)

@@ -22,7 +22,7 @@ KVR_PACKAGES=(
   libabsl-dev libboost-dev libboost-context-dev libboost-filesystem-dev libboost-system-dev
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
   llvm-19-dev libclang-19-dev libzstd-dev zlib1g-dev
-  libgtest-dev libgmock-dev libbenchmark-dev
+  libsqlitecpp-dev libsqlite3-dev libgtest-dev libgmock-dev libbenchmark-dev
 )
 
 # One CUDA release: 13.0 update 2. The compiler, then the headers that device code includes.

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tuner/ledger/ledger.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include "core/status.h"
+#include "tuner/ledger/schema.h"
+
+namespace kvr::ledger {
+namespace {
+
+using ::testing::HasSubstr;
+
+class LedgerTest : public ::testing::Test {
+ protected:
+  LedgerTest() {
+    char path[] = "/tmp/kvr-ledger-XXXXXX";
+    directory_ = mkdtemp(path);
+  }
+  ~LedgerTest() override { std::filesystem::remove_all(directory_); }
+
+  std::unique_ptr<Ledger> Open(const std::string& name = "a", OpenOptions options = {}) {
+    absl::StatusOr<std::unique_ptr<Ledger>> ledger = Ledger::Open(directory_ + "/" + name, options);
+    if (!ledger.ok()) ADD_FAILURE() << ledger.status();
+    return ledger.ok() ? *std::move(ledger) : nullptr;
+  }
+  std::string FileOf(const std::string& name) { return directory_ + "/" + name + "/ledger.db"; }
+
+  std::string directory_;
+};
+
+Environment Gpu(const std::string& model = "nvidia-h200") {
+  return {.device_kind = "cuda",
+          .device_name = "NVIDIA H200",
+          .device_model = model,
+          .device_uuid = "GPU-1",
+          .target = "sm_90a",
+          .driver = "580.1",
+          .compiler = "nvrtc 13.0",
+          .kvr_version = "0.1.0",
+          .host = "a"};
+}
+
+Trial TrialOf(int64_t environment, const std::string& config) {
+  return {.environment = environment,
+          .session = "s1",
+          .op = "scale",
+          .variant = "baseline",
+          .version = "1.0.0",
+          .fingerprint = "ab",
+          .config = config,
+          .axes = "n=4",
+          .mode = "graph cold",
+          .status = "PASSED",
+          .median_us = 9.5,
+          .spread = 0.01,
+          .samples = {9.25, 9.5, std::nan(""), 10}};
+}
+
+TEST_F(LedgerTest, GivesBackWhatItWasGiven) {
+  auto ledger = Open();
+  const int64_t environment = *ledger->Remember(Gpu());
+  ASSERT_TRUE(ledger->Add(TrialOf(environment, "W=4")).ok());
+  Verdict open_ended{.environment = environment, .op = "scale", .verdict = "INCONCLUSIVE"};
+  open_ended.low = -INFINITY;
+  ASSERT_TRUE(ledger->Add(open_ended).ok());
+  ledger.reset();
+
+  ledger = Open();
+  const std::vector<Trial> trials = *ledger->Find<Trial>({{"config", "W=4"}});
+  ASSERT_EQ(trials.size(), 1u);
+  EXPECT_EQ(trials[0].uid.size(), 32u);
+  EXPECT_EQ(trials[0].time.size(), std::string("2026-11-30T11:22:33.444Z").size());
+  EXPECT_EQ(trials[0].median_us, 9.5);
+  ASSERT_EQ(trials[0].samples.size(), 4u);
+  EXPECT_EQ(trials[0].samples[0], 9.25);
+  EXPECT_TRUE(std::isnan(trials[0].samples[2]));
+  EXPECT_EQ(ledger->EnvironmentOf(trials[0])->device_name, "NVIDIA H200");
+  EXPECT_TRUE(std::isnan(ledger->Find<Verdict>({})->at(0).low));
+  EXPECT_TRUE(ledger->Find<Trial>({{"config", "W=8"}})->empty());
+}
+
+TEST_F(LedgerTest, StoresEqualEnvironmentsOnce) {
+  auto ledger = Open();
+  const int64_t first = *ledger->Remember(Gpu());
+  EXPECT_EQ(*ledger->Remember(Gpu()), first);
+  EXPECT_NE(*ledger->Remember(Gpu("nvidia-h100")), first);
+  EXPECT_EQ(ledger->Find<Environment>({})->size(), 2u);
+}
+
+TEST_F(LedgerTest, RefusesColumnsThatItDoesNotHave) {
+  auto ledger = Open();
+  const absl::Status status = ledger->Find<Trial>({{"confg", "W=4"}}).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("'config'"));
+}
+
+TEST_F(LedgerTest, KeepsTheOrderOfWritingWhateverTheClockSays) {
+  auto ledger = Open();
+  const int64_t environment = *ledger->Remember(Gpu());
+  Trial later = TrialOf(environment, "W=1"), earlier = TrialOf(environment, "W=2");
+  later.time = "2026-11-30T12:00:00.000Z";
+  earlier.time = "2020-01-01T00:00:00.000Z";
+  ASSERT_TRUE(ledger->Add(later).ok());
+  ASSERT_TRUE(ledger->Add(earlier).ok());
+  EXPECT_EQ(ledger->Find<Trial>({}, 1)->at(0).config, "W=2");
+  EXPECT_EQ(ledger->Find<Trial>({})->at(0).config, "W=1");
+}
+
+TEST_F(LedgerTest, TakesConcurrentWriters) {
+  auto first = Open(), second = Open();
+  const int64_t environment = *first->Remember(Gpu());
+  std::vector<std::thread> threads;
+  for (Ledger* ledger : {first.get(), second.get()}) {
+    for (int t = 0; t < 2; ++t) {
+      threads.emplace_back([=] {
+        for (int i = 0; i < 50; ++i) EXPECT_TRUE(ledger->Add(TrialOf(environment, "W=1")).ok());
+      });
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(first->Find<Trial>({})->size(), 200u);
+}
+
+// The child says what Add has returned for; all of that must be there after it is killed.
+TEST_F(LedgerTest, LosesNothingFinishedWhenKilled) {
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    const std::string name = "k" + std::to_string(attempt);
+    int fds[2];
+    ASSERT_EQ(pipe(fds), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      close(fds[0]);
+      auto ledger = Open(name);
+      const int64_t environment = *ledger->Remember(Gpu());
+      for (;;) {
+        if (!ledger->Add(TrialOf(environment, "W=1")).ok()) _exit(1);
+        if (write(fds[1], "x", 1) != 1) _exit(1);
+      }
+    }
+    close(fds[1]);
+    size_t acknowledged = 0;
+    char byte;
+    while (acknowledged < 20u * (attempt + 1) && read(fds[0], &byte, 1) == 1) ++acknowledged;
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    while (read(fds[0], &byte, 1) == 1) ++acknowledged;
+    close(fds[0]);
+    auto ledger = Open(name);
+    const size_t found = ledger->Find<Trial>({})->size();
+    EXPECT_GE(found, acknowledged);
+    EXPECT_LE(found, acknowledged + 1);
+  }
+}
+
+TEST_F(LedgerTest, LeavesALedgerOfANewerKvrAsItIs) {
+  Open();
+  const std::string file = FileOf("a");
+  {
+    std::fstream raw(file, std::ios::in | std::ios::out | std::ios::binary);
+    raw.seekp(60);
+    raw.write("\0\0\0\x7f", 4);
+  }
+  std::ifstream before_file(file, std::ios::binary);
+  const std::string before(std::istreambuf_iterator<char>(before_file), {});
+  const absl::Status status = Ledger::Open(directory_ + "/a").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("schema 127"));
+  std::ifstream after_file(file, std::ios::binary);
+  const std::string after(std::istreambuf_iterator<char>(after_file), {});
+  EXPECT_EQ(before, after);
+  for (const auto& entry : std::filesystem::directory_iterator(directory_ + "/a")) {
+    EXPECT_EQ(entry.path().filename(), "ledger.db");
+  }
+}
+
+TEST_F(LedgerTest, SaysWhatIsNoLedger) {
+  std::filesystem::create_directories(directory_ + "/a");
+  std::ofstream(FileOf("a")) << std::string(4096, 'x');
+  EXPECT_EQ(Ledger::Open(directory_ + "/a").status().code(),
+            absl::StatusCode::kFailedPrecondition);  // 'xxxx' reads as a version beyond ours
+  std::ofstream(FileOf("a"), std::ios::trunc) << "short and no database";
+  EXPECT_EQ(Ledger::Open(directory_ + "/a").status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Ledger::Open(directory_ + "/none", {.read_only = true}).status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(Ledger::Open("").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(LedgerTest, SurvivesADiskThatIsFull) {
+  auto ledger = Open();
+  const int64_t environment = *ledger->Remember(Gpu());
+  ASSERT_TRUE(ledger->Add(TrialOf(environment, "W=1")).ok());
+  // In a child: the limit on file sizes cannot be raised again.
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);
+    auto full = Open();
+    const rlimit limit{64 << 10, 64 << 10};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    Trial large = TrialOf(environment, "W=2");
+    large.samples.assign(100000, 1.0);
+    const absl::Status status = full->Add(large);
+    _exit(status.code() == absl::StatusCode::kUnavailable ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(ledger->Find<Trial>({})->size(), 1u);
+  EXPECT_TRUE(ledger->Add(TrialOf(environment, "W=3")).ok());
+}
+
+TEST_F(LedgerTest, ReadsTheFilesOfOtherHosts) {
+  OpenOptions per_host;
+  per_host.per_host = OpenOptions::PerHost::kYes;
+  auto other = Open("shared", {});  // stands for another host: ledger.db
+  const int64_t elsewhere = *other->Remember(Gpu("nvidia-h100"));
+  ASSERT_TRUE(other->Add(TrialOf(elsewhere, "W=1")).ok());
+  other.reset();
+  auto own = Open("shared", per_host);
+  const int64_t here = *own->Remember(Gpu());
+  EXPECT_EQ(here, elsewhere);  // ids are of one file
+  ASSERT_TRUE(own->Add(TrialOf(here, "W=2")).ok());
+  const std::vector<Trial> trials = *own->Find<Trial>({});
+  ASSERT_EQ(trials.size(), 2u);
+  EXPECT_EQ(own->EnvironmentOf(trials[0])->device_model, "nvidia-h100");
+  EXPECT_EQ(own->EnvironmentOf(trials[1])->device_model, "nvidia-h200");
+}
+
+TEST_F(LedgerTest, ExchangesEverythingOnce) {
+  auto source = Open("a"), target = Open("b");
+  ASSERT_TRUE(target->Remember(Gpu("nvidia-l40s")).ok());  // so that ids differ
+  const int64_t environment = *source->Remember(Gpu());
+  ASSERT_TRUE(source->Add(TrialOf(environment, "W=1")).ok());
+  ASSERT_TRUE(source->Add(Build{.environment = environment, .op = "scale"}).ok());
+  ASSERT_TRUE(source->Add(Band{.environment = environment, .session_medians = {0.01}}).ok());
+  ASSERT_TRUE(source->Add(Publication{.environment = environment, .trigger = "tune"}).ok());
+  ASSERT_TRUE(source->Add(Verdict{.environment = environment, .low = -INFINITY}).ok());
+  std::stringstream lines;
+  ASSERT_TRUE(source->Export(lines).ok());
+  const std::string text = lines.str();
+  EXPECT_EQ(*target->Import(lines), 6);
+  std::stringstream again(text);
+  EXPECT_EQ(*target->Import(again), 0);
+  const std::vector<Trial> trials = *target->Find<Trial>({});
+  ASSERT_EQ(trials.size(), 1u);
+  EXPECT_EQ(target->EnvironmentOf(trials[0])->device_model, "nvidia-h200");
+  EXPECT_EQ(trials[0].samples.size(), 4u);
+}
+
+TEST_F(LedgerTest, ImportsAllOrNothing) {
+  auto source = Open("a");
+  const int64_t environment = *source->Remember(Gpu());
+  ASSERT_TRUE(source->Add(TrialOf(environment, "W=1")).ok());
+  std::stringstream lines;
+  ASSERT_TRUE(source->Export(lines).ok());
+  const std::string good = lines.str();
+  const std::vector<std::pair<std::string, std::string>> bad = {
+      {good + "{\"table\": \"trials\"", "line 3 of the import is no JSON object"},
+      {good + "[]", "line 3 of the import is no JSON object"},
+      {good + R"({"table": "spells", "uid": "1"})", "'spells'"},
+      {good + R"({"table": "builds", "uid": "1"})", "has no 'time'"},
+      {good.substr(good.find('\n') + 1), "names an environment that no line before it has"},
+  };
+  for (const auto& [text, message] : bad) {
+    auto target = Open("b");
+    std::stringstream in(text);
+    const absl::Status status = target->Import(in).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+    EXPECT_TRUE(target->Find<Trial>({})->empty());
+    EXPECT_TRUE(target->Find<Environment>({})->empty());
+  }
+}
+
+}  // namespace
+}  // namespace kvr::ledger

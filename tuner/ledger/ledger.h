@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The ledger: an SQLite database of everything that was built, tried and decided. Concurrent
+// writers wait for each other (WAL, 10 s); a record that Add has returned for survives a killed
+// process. On a network file system, where WAL does not work, every host writes a file of its own
+// and all of them are read.
+//
+//   KVR_ASSIGN_OR_RETURN(auto ledger, Ledger::Open(DefaultLedgerDirectory()));
+//   KVR_ASSIGN_OR_RETURN(int64_t environment, ledger->Remember(environment_now));
+//   KVR_RETURN_IF_ERROR(ledger->Add(trial));
+//
+// Threading: all functions may be called concurrently; they take turns.
+// Errors: kUnavailable where the disk or another writer is in the way (what was to be written is
+// lost, the ledger stays whole); kFailedPrecondition for a ledger of a newer KVR, which is left as
+// it is; kDataLoss for a file that is no ledger.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tuner/ledger/records.h"
+
+namespace kvr::ledger {
+
+// KVR_LEDGER_DIR, else $XDG_STATE_HOME/kvr, else ~/.local/state/kvr; empty: none can be named.
+std::string DefaultLedgerDirectory();
+
+// The current time, RFC 3339, UTC.
+std::string Now();
+
+struct OpenOptions {
+  bool read_only = false;
+  // A file per host: decided by the file system unless stated.
+  enum class PerHost { kDetect, kYes, kNo };
+  PerHost per_host = PerHost::kDetect;
+};
+
+// Column = value, all of which must hold. Columns are those of the record's Fields.
+using Filter = std::vector<std::pair<std::string_view, std::string>>;
+
+class Ledger {
+ public:
+  // Makes directory and file where they are missing and not read_only.
+  static absl::StatusOr<std::unique_ptr<Ledger>> Open(const std::string& directory,
+                                                      const OpenOptions& options = {});
+  ~Ledger();
+
+  // The id of an environment, stored if it is new.
+  absl::StatusOr<int64_t> Remember(Environment environment);
+
+  // Stores `record` in one transaction; uid and, where it is empty, time are filled in.
+  // Record: Build, Trial, Verdict, Band, Publication.
+  template <class Record>
+  absl::Status Add(Record record);
+
+  // What matches, oldest first; at most the newest `limit`, 0: all. Ids of other hosts' files may
+  // coincide with ours: EnvironmentOf answers for a record of any file.
+  template <class Record>
+  absl::StatusOr<std::vector<Record>> Find(const Filter& filter, int limit = 0) const;
+
+  // The environment that a found record names.
+  template <class Record>
+  absl::StatusOr<Environment> EnvironmentOf(const Record& record) const {
+    return EnvironmentOf(Record::kTable, record.uid);
+  }
+
+  // Everything, as JSON lines; and back, skipping what is there already. Import stores all of a
+  // stream or nothing; the error names the line.
+  absl::Status Export(std::ostream& out) const;
+  absl::StatusOr<int64_t> Import(std::istream& in);
+
+  const std::string& path() const { return path_; }
+
+ private:
+  struct Impl;
+  Ledger(std::unique_ptr<Impl> impl, std::string path);
+  absl::StatusOr<Environment> EnvironmentOf(std::string_view table, std::string_view uid) const;
+  std::unique_ptr<Impl> impl_;
+  const std::string path_;
+};
+
+}  // namespace kvr::ledger
