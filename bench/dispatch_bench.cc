@@ -79,7 +79,7 @@ class RawLaunch {
     Check(prepared.Plan(axes, &plan_));
     prepared.Regions(plan_, World().memory(), regions_.data());
     for (int i = 0; i < plan_.kernel_count; ++i) {
-      prepared.Params(plan_, i, tensors.views(), regions_.data(), params_[i].data());
+      prepared.Params(plan_, i, tensors.views(), regions_.data(), nullptr, params_[i].data());
       functions_[i] = prepared.function(plan_.kernels[i].kernel);
     }
     if (!options.null()) driver_ = Must(cuda::GetDriver());

@@ -29,22 +29,35 @@ struct BoundLaunch::State {
   PlanView plan;
   absl::InlinedVector<KernelLaunch, kMaxKernels> kernels;
   std::array<int64_t, kMaxRegions> region_offset{}, region_bytes{};
+  std::array<TensorMapLaunch, kMaxTensorMaps> map_plans;
   bool missed = false;
   bool clears = false;
   std::shared_ptr<const OpTable> table;
   std::shared_ptr<const Streams> streams;
   std::array<void*, kMaxRegions> regions{};
+  std::array<TensorMap, kMaxTensorMaps> maps;
   std::array<std::array<void*, kMaxArgs>, kMaxKernels> params{};
 
   absl::Span<const TensorView> views() const {
     return {tensors.data(), static_cast<size_t>(tensor_count)};
   }
   absl::Status Rebind(Stream stream);
+  absl::Status EncodeMaps();
   void SetScalar(int index, const void* value);
 };
 
+// All of them or none.
+absl::Status BoundLaunch::State::EncodeMaps() {
+  const size_t count = prepared->variant().plan.tensor_maps.size();
+  if (count == 0 || kernels.empty()) return absl::OkStatus();
+  std::array<TensorMap, kMaxTensorMaps> encoded;
+  KVR_RETURN_IF_ERROR(prepared->EncodeTensorMaps(plan, views(), encoded.data()));
+  std::copy_n(encoded.begin(), count, maps.begin());
+  return absl::OkStatus();
+}
+
 // Every pointer in `params` leads into this State, so they are laid out once a generation and a
-// new address of a tensor or of the workspace is one store.
+// new address of a tensor or of the workspace is one store, and of a tensor map one encoding.
 absl::Status BoundLaunch::State::Rebind(Stream stream) {
   const EpochGuard guard;
   Resolved resolved;
@@ -55,10 +68,14 @@ absl::Status BoundLaunch::State::Rebind(Stream stream) {
   const size_t count = prepared->variant().plan.regions.size();
   std::copy_n(resolved.plan.region_offset, count, region_offset.begin());
   std::copy_n(resolved.plan.region_bytes, count, region_bytes.begin());
+  std::copy_n(resolved.plan.tensor_maps, prepared->variant().plan.tensor_maps.size(),
+              map_plans.begin());
   plan = resolved.plan;
   plan.kernels = kernels;
   plan.region_offset = region_offset.data();
   plan.region_bytes = region_bytes.data();
+  plan.tensor_maps = map_plans.data();
+  KVR_RETURN_IF_ERROR(EncodeMaps());  // failed: no version, so the next launch binds again
   missed = resolved.missed;
   // Of the very snapshot that was resolved: a newer one has another version, so the next launch
   // sees that it must re-plan.
@@ -68,7 +85,8 @@ absl::Status BoundLaunch::State::Rebind(Stream stream) {
   clears = false;
   for (const RegionSpec& region : prepared->variant().plan.regions) clears |= region.zeroed;
   for (size_t i = 0; i < kernels.size(); ++i) {
-    prepared->Params(plan, static_cast<int>(i), views(), regions.data(), params[i].data());
+    prepared->Params(plan, static_cast<int>(i), views(), regions.data(), maps.data(),
+                     params[i].data());
   }
   return absl::OkStatus();
 }
@@ -133,8 +151,10 @@ absl::Status BoundLaunch::SetData(int index, void* data) {
         StrCat("tensor ", index, " is not aligned to its ", DTypeName(tensor.dtype), " elements"),
         "pass memory aligned to the element size");
   }
-  tensor.data = data;
-  return absl::OkStatus();
+  void* const before = std::exchange(tensor.data, data);
+  absl::Status status = s.EncodeMaps();
+  if (!status.ok()) tensor.data = before;
+  return status;
 }
 
 absl::Status BoundLaunch::SetWorkspace(Workspace workspace) {
@@ -177,6 +197,9 @@ absl::Status BoundLaunch::Launch(Stream stream) {
     KVR_RETURN_IF_ERROR(s.prepared->device().Launch(s.prepared->function(launch.kernel), launch,
                                                     specs[launch.kernel].attributes,
                                                     s.params[i].data(), stream));
+  }
+  if (s.kernels.empty() && s.prepared->calls()) {
+    return s.prepared->Call(s.plan, s.views(), s.regions.data(), stream);
   }
   return absl::OkStatus();
 }

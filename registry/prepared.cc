@@ -78,7 +78,13 @@ absl::StatusOr<PreparedPtr> Prepare(Device& device, const OpSpec& op, VariantPtr
         StrCat(place, ": binary is for ", binary->target, ", device takes ", device.info().target),
         StrCat("compile the variant for ", device.info().target));
   }
-  if (module == nullptr) {
+  // From here on nothing loads, whatever a plan or a launch asks of the library.
+  if (variant->code != nullptr) {
+    if (absl::Status status = variant->code->Load(); !status.ok()) {
+      return WithContext(place, status);
+    }
+  }
+  if (module == nullptr && !variant->has_launch_function) {
     absl::StatusOr<std::unique_ptr<Module>> loaded = device.Load(*binary);
     if (!loaded.ok()) return WithContext(place, loaded.status());
     module = *std::move(loaded);
@@ -94,25 +100,69 @@ absl::StatusOr<PreparedPtr> Prepare(Device& device, const OpSpec& op, VariantPtr
                                              ? ScalarBytes(tensor.scalar_default, tensor.dtype)
                                              : std::array<std::byte, 8>{});
   }
-  for (const KernelSpec& spec : variant->plan.kernels) {
-    const BinaryKernel* kernel = binary->Find(spec.entry);
-    if (kernel == nullptr) {
-      return Error(
-          absl::StatusCode::kNotFound,
-          StrCat(place, ": binary ", binary->key.Short(), " has no kernel '", spec.entry, "'"),
-          "the binary belongs to another variant or version; compile it anew");
-    }
-    absl::StatusOr<Function> function =
-        module->Get(kernel->symbol, SmemOptIn(spec, *kernel, device.info()));
-    if (!function.ok())
-      return WithContext(StrCat(place, ", kernel ", spec.name), function.status());
-    prepared->functions_.push_back(*function);
-  }
   prepared->variant_ = std::move(variant);
   prepared->config_ = std::move(config);
   prepared->binary_ = std::move(binary);
   prepared->module_ = std::move(module);
+  const absl::Status status =
+      prepared->variant_->has_launch_function ? prepared->Open(op) : prepared->FindFunctions();
+  if (!status.ok()) return WithContext(place, status);
   return prepared;
+}
+
+absl::Status Prepared::FindFunctions() {
+  for (const KernelSpec& spec : variant_->plan.kernels) {
+    const BinaryKernel* kernel = binary_->Find(spec.entry);
+    if (kernel == nullptr) {
+      return Error(absl::StatusCode::kNotFound,
+                   StrCat("binary ", binary_->key.Short(), " has no kernel '", spec.entry, "'"),
+                   "the binary belongs to another variant or version; compile it anew");
+    }
+    absl::StatusOr<Function> function =
+        module_->Get(kernel->symbol, SmemOptIn(spec, *kernel, device_->info()));
+    if (!function.ok()) return WithContext(StrCat("kernel ", spec.name), function.status());
+    functions_.push_back(*function);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Prepared::Open(const OpSpec& op) {
+  if (variant_->code == nullptr) {
+    return Error(absl::StatusCode::kFailedPrecondition, "a launch function without its library",
+                 "build the bundle into a plugin with kvr_add_plugin()");
+  }
+  std::unique_ptr<LaunchFunction> function;
+  KVR_RETURN_IF_ERROR(device_->WithContext([&]() -> absl::Status {
+    KVR_ASSIGN_OR_RETURN(function, variant_->code->Open(device_->info(), tunable_values_));
+    return absl::OkStatus();
+  }));
+  call_ = std::make_unique<OpenCall>(OpenCall{op, std::move(function)});
+  return absl::OkStatus();
+}
+
+// What a launch function opened, it frees where it was opened.
+Prepared::~Prepared() {
+  if (call_ == nullptr) return;
+  device_
+      ->WithContext([&] {
+        call_.reset();
+        return absl::OkStatus();
+      })
+      .IgnoreError();
+}
+
+absl::Status Prepared::Plan(const AxisVector& axes, LaunchPlan* plan) const {
+  KVR_RETURN_IF_ERROR(variant_->plan.Evaluate(axes, tunable_values_, device_->info(), plan));
+  if (call_ == nullptr) return absl::OkStatus();
+  for (const TensorSpec& output : call_->op.outputs) {
+    if (std::all_of(output.axes.begin(), output.axes.end(),
+                    [&](int axis) { return axes[axis] > 0; }))
+      return absl::OkStatus();
+  }
+  plan->workspace_bytes = 0;
+  plan->region_offset.fill(0);
+  plan->region_bytes.fill(0);
+  return absl::OkStatus();
 }
 
 void Prepared::Regions(const PlanView& plan, void* workspace, void** regions) const {
@@ -132,7 +182,7 @@ absl::Status Prepared::Clear(const PlanView& plan, void* const* regions, Stream 
 }
 
 void Prepared::Params(const PlanView& plan, int i, absl::Span<const TensorView> tensors,
-                      void* const* regions, void** params) const {
+                      void* const* regions, const TensorMap* maps, void** params) const {
   const KernelLaunch& launch = plan.kernels[i];
   const std::vector<ArgSpec>& args = variant_->plan.kernels[launch.kernel].args;
   for (size_t a = 0; a < args.size(); ++a) {
@@ -152,11 +202,65 @@ void Prepared::Params(const PlanView& plan, int i, absl::Span<const TensorView> 
       case ArgSpec::Kind::kValue:
         value = &launch.values[a];
         break;
-      case ArgSpec::Kind::kTensorMap:  // no manifest states one yet
+      case ArgSpec::Kind::kTensorMap:
+        value = &maps[arg.index];
         break;
     }
     params[a] = const_cast<void*>(value);
   }
+}
+
+absl::Status Prepared::EncodeTensorMaps(const PlanView& plan, absl::Span<const TensorView> tensors,
+                                        TensorMap* maps) const {
+  const std::vector<TensorMapSpec>& specs = variant_->plan.tensor_maps;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const TensorMapLaunch& map = plan.tensor_maps[i];
+    const TensorView& tensor = tensors[specs[i].tensor];
+    int64_t elements = 1;
+    bool fits = tensor.data != nullptr;
+    for (int d = 0; d < map.rank; ++d) {
+      fits = fits && !__builtin_mul_overflow(elements, map.shape[d], &elements);
+    }
+    absl::Status status = fits && elements <= tensor.elements()
+                              ? device_->EncodeTensorMap(map, tensor.data, &maps[i])
+                              : Error(absl::StatusCode::kFailedPrecondition,
+                                      StrCat("its view is larger than the tensor of ",
+                                             tensor.elements(), " elements, or that is absent"),
+                                      "correct the map's shape in the manifest");
+    if (!status.ok()) {
+      return WithContext(
+          StrCat(variant_->op, "/", variant_->name, ": tensor map '", specs[i].name, "'"), status);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Prepared::Call(const PlanView& plan, absl::Span<const TensorView> tensors,
+                            void* const* regions, Stream stream) const {
+  const OpSpec& op = call_->op;
+  const absl::Span<const TensorView> outputs = tensors.subspan(op.inputs.size());
+  if (std::all_of(outputs.begin(), outputs.end(),
+                  [](const TensorView& output) { return output.elements() == 0; })) {
+    return absl::OkStatus();
+  }
+  AxisVector axes{};
+  KVR_RETURN_IF_ERROR(AxesFromTensors(op, tensors, &axes));
+  std::array<TensorView, kMaxTensors> views;
+  std::copy(tensors.begin(), tensors.end(), views.begin());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (op.tensor(static_cast<int>(i)).is_scalar && views[i].data == nullptr) {
+      views[i].data = const_cast<std::byte*>(scalar_defaults_[i].data());
+    }
+  }
+  const size_t count = variant_->plan.regions.size();
+  FunctionLaunch launch;
+  launch.axes = {axes.data(), op.axes.size()};
+  launch.tensors = {views.data(), tensors.size()};
+  launch.workspace = {regions, count};
+  launch.workspace_bytes = {plan.region_bytes, count};
+  absl::Status status = device_->Call(*call_->function, launch, stream);
+  if (status.ok()) return status;
+  return WithContext(StrCat(variant_->op, "/", variant_->name, ": launch function"), status);
 }
 
 absl::Status Prepared::CheckTensors(absl::Span<const TensorView> tensors) const {
@@ -183,7 +287,7 @@ absl::Status Prepared::CheckTensors(absl::Span<const TensorView> tensors) const 
 absl::Status Prepared::Launch(const PlanView& plan, absl::Span<const TensorView> tensors,
                               void* workspace, Stream stream) const {
   KVR_RETURN_IF_ERROR(CheckTensors(tensors));
-  if (plan.kernels.empty()) return absl::OkStatus();
+  if (plan.kernels.empty() && !calls()) return absl::OkStatus();
   if (plan.workspace_bytes > 0 && workspace == nullptr) {
     return Error(absl::StatusCode::kInvalidArgument,
                  StrCat(variant_->op, "/", variant_->name, " needs ", plan.workspace_bytes,
@@ -194,8 +298,11 @@ absl::Status Prepared::Launch(const PlanView& plan, absl::Span<const TensorView>
   std::array<void*, kMaxArgs> params;
   Regions(plan, workspace, regions.data());
   KVR_RETURN_IF_ERROR(Clear(plan, regions.data(), stream));
+  if (calls()) return Call(plan, tensors, regions.data(), stream);
+  std::array<TensorMap, kMaxTensorMaps> maps;
+  KVR_RETURN_IF_ERROR(EncodeTensorMaps(plan, tensors, maps.data()));
   for (size_t i = 0; i < plan.kernels.size(); ++i) {
-    Params(plan, static_cast<int>(i), tensors, regions.data(), params.data());
+    Params(plan, static_cast<int>(i), tensors, regions.data(), maps.data(), params.data());
     const KernelLaunch& launch = plan.kernels[i];
     KVR_RETURN_IF_ERROR(device_->Launch(functions_[launch.kernel], launch,
                                         variant_->plan.kernels[launch.kernel].attributes,

@@ -56,7 +56,9 @@ struct ServedShape {
         workspace_bytes(made.workspace_bytes),
         region_offset(made.region_offset),
         region_bytes(made.region_bytes),
-        kernels(made.launches().begin(), made.launches().end()) {}
+        kernels(made.launches().begin(), made.launches().end()),
+        tensor_maps(made.tensor_maps.begin(),
+                    made.tensor_maps.begin() + prepared->variant().plan.tensor_maps.size()) {}
 
   PlanView plan() const {
     PlanView view;
@@ -64,6 +66,7 @@ struct ServedShape {
     view.workspace_bytes = workspace_bytes;
     view.region_offset = region_offset.data();
     view.region_bytes = region_bytes.data();
+    view.tensor_maps = tensor_maps.data();
     return view;
   }
 
@@ -73,6 +76,7 @@ struct ServedShape {
   int64_t workspace_bytes;
   std::array<int64_t, kMaxRegions> region_offset, region_bytes;
   absl::InlinedVector<KernelLaunch, 2> kernels;
+  std::vector<TensorMapLaunch> tensor_maps;
 };
 using ServedShapePtr = std::shared_ptr<const ServedShape>;
 
