@@ -3,6 +3,7 @@
 # Warnings are errors in KVR's own code; dependencies come in as SYSTEM includes.
 add_library(kvr_warnings INTERFACE)
 target_compile_options(kvr_warnings INTERFACE
+  $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wshadow -Werror>
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
     -Wno-missing-field-initializers -Werror>
   # g++ 12 sees overlapping copies in string concatenation that are not there (GCC bug 105651).

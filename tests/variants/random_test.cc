@@ -33,7 +33,7 @@ TEST(RandomStream, BelowReachesEveryValueAndNoOther) {
 
 TEST(FillNormalBf16, HasTheMomentsOfANormalDistribution) {
   std::vector<uint16_t> values(1 << 20);
-  FillNormalBf16(RandomStream(11, 0), absl::MakeSpan(values));
+  FillNormalBf16(RandomStream(11, 0), values);
   double sum = 0, squares = 0, fourths = 0;
   int within_one = 0;
   for (uint16_t bits : values) {
@@ -50,8 +50,8 @@ TEST(FillNormalBf16, HasTheMomentsOfANormalDistribution) {
 
 TEST(FillNormalBf16, APrefixDoesNotDependOnTheLength) {
   std::vector<uint16_t> one(1001), two(700001);
-  FillNormalBf16(RandomStream(3, 1), absl::MakeSpan(one));
-  FillNormalBf16(RandomStream(3, 1), absl::MakeSpan(two));
+  FillNormalBf16(RandomStream(3, 1), one);
+  FillNormalBf16(RandomStream(3, 1), two);
   EXPECT_TRUE(std::equal(one.begin(), one.end(), two.begin()));
 }
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "core/dtype.h"
+#include "variants/common/bfloat16.h"
 #include "variants/common/parallel.h"
 
 namespace kvr {
@@ -29,15 +29,15 @@ std::array<uint16_t, kQuantiles> MakeQuantiles() {
       x += move;
       if (std::abs(move) < 1e-9) break;
     }
-    table[i] = FloatToBf16(static_cast<float>(x));
-    table[kQuantiles - 1 - i] = FloatToBf16(static_cast<float>(-x));
+    table[i] = RoundToBf16(static_cast<float>(x));
+    table[kQuantiles - 1 - i] = RoundToBf16(static_cast<float>(-x));
   }
   return table;
 }
 
 }  // namespace
 
-void FillNormalBf16(const RandomStream& stream, absl::Span<uint16_t> out) {
+void FillNormalBf16(const RandomStream& stream, std::span<uint16_t> out) {
   static const std::array<uint16_t, kQuantiles> quantiles = MakeQuantiles();
   constexpr int64_t kValuesPerDraw = 4;  // 16 bits each
   constexpr int64_t kBlock = 1 << 18;

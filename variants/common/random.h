@@ -7,8 +7,7 @@
 #pragma once
 
 #include <cstdint>
-
-#include "absl/types/span.h"
+#include <span>
 
 namespace kvr {
 
@@ -37,6 +36,6 @@ class RandomStream {
 
 // Fills `out` with N(0, 1) rounded to bf16 (bits), on all of the machine's threads if it is large.
 // The distribution is that of 65536 equally likely quantiles: no value beyond +-4.33.
-void FillNormalBf16(const RandomStream& stream, absl::Span<uint16_t> out);
+void FillNormalBf16(const RandomStream& stream, std::span<uint16_t> out);
 
 }  // namespace kvr

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -16,7 +17,7 @@ constexpr uint32_t kScatteredOneIn = 16;  // slots that are padding where paddin
 constexpr uint32_t kTailAtMost = 8;       // a tail is at most topk / 8 slots, and at least one
 
 // A token's slots: prefixes of random permutations of the cache, as many as topk needs.
-void DrawSlots(const RandomStream& random, int32_t cache_slots, absl::Span<int32_t> slots) {
+void DrawSlots(const RandomStream& random, int32_t cache_slots, std::span<int32_t> slots) {
   std::vector<int32_t> permutation(cache_slots);
   std::iota(permutation.begin(), permutation.end(), 0);
   for (size_t i = 0; i < slots.size(); ++i) {
@@ -27,26 +28,27 @@ void DrawSlots(const RandomStream& random, int32_t cache_slots, absl::Span<int32
   }
 }
 
-void ScatterPadding(const RandomStream& random, absl::Span<int32_t> slots) {
+void ScatterPadding(const RandomStream& random, std::span<int32_t> slots) {
   for (size_t i = 0; i < slots.size(); ++i) {
     if (random.Below(i, kScatteredOneIn) == 0) slots[i] = kPadding;
   }
 }
 
-void PadTail(const RandomStream& random, absl::Span<int32_t> slots) {
+void PadTail(const RandomStream& random, std::span<int32_t> slots) {
   if (slots.size() == 1) return;  // scattered padding empties such a list often enough
   const uint32_t most = std::max<uint32_t>(1, slots.size() / kTailAtMost);
   const uint32_t tail = 1 + random.Below(0, most);
   std::fill(slots.end() - tail, slots.end(), kPadding);
 }
 
-absl::Span<uint16_t> Bf16(const TensorView& tensor) {
-  return absl::MakeSpan(static_cast<uint16_t*>(tensor.data), tensor.elements());
+std::span<uint16_t> Bf16(const kvr_tensor& tensor) {
+  return {static_cast<uint16_t*>(tensor.data),
+          static_cast<size_t>(tensor.shape[0] * tensor.shape[1] * tensor.shape[2])};
 }
 
 }  // namespace
 
-absl::Status Generate(const AxisVector& axes, uint64_t seed, absl::Span<const TensorView> inputs) {
+void Generate(const int64_t* axes, uint64_t seed, const kvr_tensor* inputs) {
   for (int input : {kQNope, kQPe, kCkvCache, kKpeCache}) {
     FillNormalBf16(RandomStream(seed, input), Bf16(inputs[input]));
   }
@@ -60,7 +62,7 @@ absl::Status Generate(const AxisVector& axes, uint64_t seed, absl::Span<const Te
     // Streams of their own per token; those below 8 are the tensors'.
     const RandomStream draw(seed, 8 + 3 * token), scatter(seed, 9 + 3 * token),
         tail(seed, 10 + 3 * token);
-    const absl::Span<int32_t> slots(indices + token * topk, topk);
+    const std::span<int32_t> slots(indices + token * topk, topk);
     if (token == all_padding) {
       std::fill(slots.begin(), slots.end(), kPadding);
       return;
@@ -70,7 +72,6 @@ absl::Status Generate(const AxisVector& axes, uint64_t seed, absl::Span<const Te
     if (turn % 2 == 1) ScatterPadding(scatter, slots);
     if (turn / 2 == 1) PadTail(tail, slots);
   });
-  return absl::OkStatus();
 }
 
 }  // namespace kvr::mla_sparse_decode

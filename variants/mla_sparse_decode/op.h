@@ -7,17 +7,17 @@
 //   s = sm_scale * (q_nope . ckv + q_pe . kpe)     output = sum softmax(s) * ckv
 //   lse = log2(sum e^s)                            no slot kept: output 0, lse -infinity
 //
-// Threading: immutable; pure functions.
+// definition.json has axes and tensors. Threading: pure functions.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <vector>
 
-#include "core/op.h"
+#include "kvr_plugin.h"
 
 namespace kvr::mla_sparse_decode {
 
-// Positions in OpSpec::axes, inputs and outputs.
+// Positions in definition.json.
 enum Axis { kNumTokens, kNumHeads, kCkvDim, kKpeDim, kPageSize, kNumPages, kTopk };
 enum Input { kQNope, kQPe, kCkvCache, kKpeCache, kSparseIndices, kSmScale };
 enum OutputTensor { kOutput, kLse };
@@ -27,11 +27,10 @@ inline constexpr double kDefaultSmScale = 0.07216878364870323;  // 192^-1/2: hea
 // q and the caches are N(0, 1) rounded to bf16, sm_scale its default. A token's slots are distinct
 // as far as the cache has enough. Padding: none, scattered, a tail, both, token by token in turn;
 // with more than two tokens one of them is all padding.
-absl::Status Generate(const AxisVector& axes, uint64_t seed, absl::Span<const TensorView> inputs);
+void Generate(const int64_t* axes, uint64_t seed, const kvr_tensor* inputs);
 
 // Errors: a slot beyond the cache.
-absl::StatusOr<std::vector<ReferenceOutput>> Reference(const AxisVector& axes,
-                                                       absl::Span<const TensorView> inputs,
-                                                       int threads);
+int Reference(const int64_t* axes, const kvr_tensor* inputs, int threads, kvr_expected* outputs,
+              char* error, size_t error_size);
 
 }  // namespace kvr::mla_sparse_decode

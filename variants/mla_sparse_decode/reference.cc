@@ -9,10 +9,10 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "core/dtype.h"
-#include "core/status.h"
+#include "variants/common/bfloat16.h"
+#include "variants/common/errors.h"
 #include "variants/common/parallel.h"
 #include "variants/mla_sparse_decode/op.h"
 
@@ -32,14 +32,14 @@ struct Problem {
   const uint16_t *q_nope, *q_pe, *ckv_cache, *kpe_cache;
   const int32_t* indices;
   double sm_scale;
-  ReferenceOutput *output, *lse;
+  kvr_expected *output, *lse;
 };
 
 using Row = std::array<double, kQk>;
 
 void Widen(const uint16_t* ckv, const uint16_t* kpe, Row& row) {
-  for (int d = 0; d < kCkv; ++d) row[d] = Bf16ToFloat(ckv[d]);
-  for (int d = 0; d < kKpe; ++d) row[kCkv + d] = Bf16ToFloat(kpe[d]);
+  for (int d = 0; d < kCkv; ++d) row[d] = WidenBf16(ckv[d]);
+  for (int d = 0; d < kKpe; ++d) row[kCkv + d] = WidenBf16(kpe[d]);
 }
 
 // Heads [first, first + heads) of one token.
@@ -113,30 +113,25 @@ void ReferenceHeads(const Problem& problem, int64_t token, int64_t first, int64_
   }
 }
 
-absl::Status CheckSlots(const AxisVector& axes, const int32_t* indices) {
+// A failure names the first slot beyond the cache.
+int CheckSlots(const int64_t* axes, const int32_t* indices, char* error, size_t error_size) {
   const int64_t cache_slots = axes[kNumPages] * axes[kPageSize];
   for (int64_t i = 0; i < axes[kNumTokens] * axes[kTopk]; ++i) {
     if (indices[i] < cache_slots) continue;
-    return Error(absl::StatusCode::kOutOfRange,
-                 absl::StrCat("sparse_indices[", i / axes[kTopk], ", ", i % axes[kTopk], "] is ",
-                              indices[i], ", beyond the cache of ", cache_slots, " slots"),
-                 "give page * page_size + offset of an existing page, or -1 for padding");
+    return Fail(KVR_INVALID_ARGUMENT, error, error_size,
+                "sparse_indices[%lld, %lld] is %d, beyond the cache of %lld slots; give page * "
+                "page_size + offset of an existing page, or -1 for padding",
+                static_cast<long long>(i / axes[kTopk]), static_cast<long long>(i % axes[kTopk]),
+                indices[i], static_cast<long long>(cache_slots));
   }
-  return absl::OkStatus();
-}
-
-void Resize(ReferenceOutput& out, int64_t elements) {
-  out.expected.resize(elements);
-  out.bound.resize(elements);
+  return KVR_OK;
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<ReferenceOutput>> Reference(const AxisVector& axes,
-                                                       absl::Span<const TensorView> inputs,
-                                                       int threads) {
+int Reference(const int64_t* axes, const kvr_tensor* inputs, int threads, kvr_expected* outputs,
+              char* error, size_t error_size) {
   const int64_t num_tokens = axes[kNumTokens], num_heads = axes[kNumHeads];
-  std::vector<ReferenceOutput> outputs(2);
   const Problem problem = {
       .num_heads = num_heads,
       .topk = axes[kTopk],
@@ -149,9 +144,9 @@ absl::StatusOr<std::vector<ReferenceOutput>> Reference(const AxisVector& axes,
       .output = &outputs[kOutput],
       .lse = &outputs[kLse],
   };
-  KVR_RETURN_IF_ERROR(CheckSlots(axes, problem.indices));
-  Resize(outputs[kOutput], num_tokens * num_heads * kCkv);
-  Resize(outputs[kLse], num_tokens * num_heads);
+  if (const int code = CheckSlots(axes, problem.indices, error, error_size); code != KVR_OK) {
+    return code;
+  }
   outputs[kOutput].cosine_limit = kCosineLimit;
 
   const int64_t head_blocks = (num_heads + kHeads - 1) / kHeads;
@@ -160,7 +155,7 @@ absl::StatusOr<std::vector<ReferenceOutput>> Reference(const AxisVector& axes,
     ReferenceHeads(problem, task / head_blocks, first,
                    std::min<int64_t>(kHeads, num_heads - first));
   });
-  return outputs;
+  return KVR_OK;
 }
 
 }  // namespace kvr::mla_sparse_decode
