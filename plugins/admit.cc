@@ -13,6 +13,8 @@
 #include "core/names.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "plugins/code.h"
+#include "plugins/cubin.h"
 #include "plugins/plan_builder.h"
 #include "plugins/usage.h"
 
@@ -25,10 +27,66 @@ absl::Status CheckComplete(const Manifest& m) {
   auto missing = [&](std::string_view key, std::string_view example) {
     return Invalid(m.at, StrCat("key '", key, "' is missing"), StrCat("state ", example));
   };
+  const Flag* function = m.HasLaunchFunction() ? &*m.launch_function : nullptr;
   if (!m.semantics) return missing("semantics", "semantics = \"exact\" or \"approximate\"");
-  if (!m.targets) return missing("targets", "targets = [\"sm_80+\", \"host\"]");
-  if (m.sources.empty()) return missing("sources", "sources = [\"kernel.cu\"]");
-  if (m.kernels.empty()) return missing("kernel", "at least one [[kernel]]");
+  if (!m.targets && m.cubins.empty()) {
+    return missing("targets", "targets = [\"sm_80+\", \"host\"]");
+  }
+  if (m.sources.empty() && m.cubins.empty() && function == nullptr) {
+    return missing("sources",
+                   "sources = [\"kernel.cu\"], cubins = {...} or launch_function = true");
+  }
+  if (m.kernels.empty() && function == nullptr) {
+    return missing("kernel", "at least one [[kernel]]");
+  }
+  return absl::OkStatus();
+}
+
+// Sources, cubins or a launch function, and what does not go with the one.
+absl::Status CheckKind(const Manifest& m) {
+  const bool function = m.HasLaunchFunction(), cubins = !m.cubins.empty();
+  const auto beside = [&](std::string_view what, const Place& at) {
+    return Invalid(at, StrCat(what, " beside ", cubins ? "cubins" : "launch_function = true"),
+                   "state one of sources, cubins and launch_function, and what belongs to it");
+  };
+  if (function && cubins) return beside("launch_function", m.launch_function->at);
+  if (!function && !cubins) return absl::OkStatus();
+  if (!m.sources.empty()) return beside("sources", m.sources[0].name.at);
+  if (!m.headers.empty()) return beside("headers", m.headers[0].name.at);
+  if (function && !m.kernels.empty()) return beside("[[kernel]]", m.kernels[0].name.at);
+  if (function && !m.tensor_maps.empty()) {
+    return beside("[[tensor_map]]", m.tensor_maps[0].name.at);
+  }
+  for (const TunableEntry& entry : m.tunables) {
+    if (entry.tunable.scope != Scope::kCompile) continue;
+    return Invalid(
+        entry.at,
+        StrCat("tunable '", entry.tunable.name, "' has scope compile beside ",
+               cubins ? "cubins" : "launch_function = true", ", and there is nothing to compile"),
+        "state scope = \"launch\", or remove it");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckCode(const CodeEntry& code, std::string_view key, const Place& at) {
+  if (code.library == nullptr) {
+    return Invalid(at, StrCat(key, " needs code, and a bundle runs none"),
+                   "wrap the bundle with kvr_add_plugin(), or do without");
+  }
+  if (!code.library->section().has_code) {
+    return Invalid(at, StrCat(key, " needs code, and the library exports no kvr_plugin_v1"),
+                   "define KVR_EXPORT const kvr_plugin* kvr_plugin_v1(void) in its sources");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckCode(const Manifest& m) {
+  if (m.HasPlanFunction()) {
+    KVR_RETURN_IF_ERROR(CheckCode(m.plan_code, "plan_values", m.plan_values->front().at));
+  }
+  if (m.HasLaunchFunction()) {
+    KVR_RETURN_IF_ERROR(CheckCode(m.launch_code, "launch_function", m.launch_function->at));
+  }
   return absl::OkStatus();
 }
 
@@ -70,12 +128,44 @@ absl::StatusOr<std::vector<std::string>> CheckTargets(const std::vector<Text>& t
   return targets;
 }
 
+// Cubins say themselves what they are for; `targets` beside them may only say the same.
+absl::StatusOr<std::vector<std::string>> CubinTargets(const Manifest& m) {
+  std::vector<std::string> targets;
+  for (const CubinEntry& cubin : m.cubins) {
+    const std::string& target = cubin.target.value;
+    if (absl::Status status = ParseTargets(target).status(); !status.ok()) {
+      return At(cubin.target.at, status);
+    }
+    if (target == "host") {
+      return Invalid(cubin.target.at, "cubins has no 'host'", "state sources for the host device");
+    }
+    KVR_RETURN_IF_ERROR(CheckCubin(cubin, m.kernels));
+    targets.push_back(target);
+  }
+  if (!m.targets) return targets;
+  std::vector<std::string> stated;
+  for (const Text& text : *m.targets) stated.push_back(text.value);
+  std::sort(stated.begin(), stated.end());
+  std::vector<std::string> sorted = targets;
+  std::sort(sorted.begin(), sorted.end());
+  if (stated == sorted) return targets;
+  return Invalid(
+      m.targets->empty() ? m.at : m.targets->front().at,
+      StrCat("targets are ", StrJoin(stated, ", "), ", and cubins are for ", StrJoin(sorted, ", ")),
+      "leave targets out: cubins say them");
+}
+
 absl::Status CheckHost(const Manifest& m, const std::vector<std::string>& targets) {
   const bool host = std::find(targets.begin(), targets.end(), "host") != targets.end();
   if (host && m.host_skip_reason) {
     return Invalid(m.host_skip_reason->at, "host_skip_reason is given, but 'host' is a target",
                    "remove one of the two");
   }
+  if (host && !m.tensor_maps.empty()) {
+    return Invalid(m.tensor_maps[0].name.at, "a tensor map, but 'host' is a target and has none",
+                   "leave \"host\" out, with host_skip_reason = \"uses TMA\"");
+  }
+  if (!m.cubins.empty()) return absl::OkStatus();  // their list says it
   if (!host && (!m.host_skip_reason || m.host_skip_reason->value.empty())) {
     return Invalid(m.targets->empty() ? m.at : m.targets->front().at,
                    "'host' is not among the targets and host_skip_reason is missing",
@@ -223,9 +313,11 @@ absl::StatusOr<std::string> CheckKeyPolicy(const std::optional<Text>& text, cons
   return policy->text();
 }
 
+SourceFile ToSource(const FileEntry& file) { return {file.name.value, file.content, file.path}; }
+
 std::vector<SourceFile> ToSources(const std::vector<FileEntry>& files) {
   std::vector<SourceFile> sources;
-  for (const FileEntry& file : files) sources.push_back({file.name.value, file.content, file.path});
+  for (const FileEntry& file : files) sources.push_back(ToSource(file));
   return sources;
 }
 
@@ -235,7 +327,7 @@ void HashExtents(Hasher* hasher, std::string_view tag, const std::array<Expr, 3>
 
 }  // namespace
 
-Fingerprint FingerprintVariant(const Variant& v) {
+Fingerprint FingerprintVariant(const Variant& v, absl::Span<const CodeEntry* const> code) {
   Hasher hasher;
   hasher.Field("schema", "1").Field("op", v.op);
   hasher.Field("semantics", v.semantics == Semantics::kExact ? "exact" : "approximate");
@@ -248,6 +340,15 @@ Fingerprint FingerprintVariant(const Variant& v) {
   for (const SourceFile& file : v.headers) {
     hasher.Field("header", file.name).Field("content", file.content);
   }
+  for (const PrebuiltBinary& cubin : v.cubins) {
+    hasher.Field("cubin", cubin.target).Field("content", cubin.file.content);
+  }
+  for (const CodeEntry* entry : code) {
+    if (entry->library == nullptr) continue;
+    hasher.Field("code", entry->variant).Field("library", entry->library->fingerprint().Hex());
+  }
+  for (const std::string& value : v.plan.function_values) hasher.Field("plan value", value);
+  if (v.has_launch_function) hasher.Field("launch function", "1");
   for (const Expr& constraint : v.plan.constraints) hasher.Field("constraint", constraint.text());
   for (const PlanProgram::Let& let : v.plan.lets) {
     hasher.Field("let", let.name).Field("value", let.value.text());
@@ -255,6 +356,12 @@ Fingerprint FingerprintVariant(const Variant& v) {
   for (const RegionSpec& region : v.plan.regions) {
     hasher.Field("region", region.name).Field("dtype", DTypeName(region.dtype));
     hasher.Field("elements", region.elements.text()).Field("zeroed", region.zeroed ? "1" : "0");
+  }
+  for (const TensorMapSpec& map : v.plan.tensor_maps) {
+    hasher.Field("tensor map", map.name).Field("tensor", StrCat(map.tensor));
+    for (const Expr& extent : map.shape) hasher.Field("shape", extent.text());
+    for (const Expr& extent : map.box) hasher.Field("box", extent.text());
+    hasher.Field("swizzle", StrCat(map.swizzle));
   }
   for (const KernelSpec& kernel : v.plan.kernels) {
     hasher.Field("kernel", kernel.name).Field("entry", kernel.entry);
@@ -271,6 +378,8 @@ Fingerprint FingerprintVariant(const Variant& v) {
 
 absl::StatusOr<Variant> Admit(const Manifest& m, const OpSpec& op) {
   KVR_RETURN_IF_ERROR(CheckComplete(m));
+  KVR_RETURN_IF_ERROR(CheckKind(m));
+  KVR_RETURN_IF_ERROR(CheckCode(m));
   Variant v;
   v.op = m.op.value;
   v.name = m.name.value;
@@ -286,20 +395,32 @@ absl::StatusOr<Variant> Admit(const Manifest& m, const OpSpec& op) {
     return Invalid(m.baseline->at, "an approximate variant cannot be the baseline",
                    "state baseline = false: the baseline is what every miss falls back to");
   }
-  KVR_ASSIGN_OR_RETURN(v.targets, CheckTargets(*m.targets, m.at));
+  KVR_ASSIGN_OR_RETURN(v.targets,
+                       m.cubins.empty() ? CheckTargets(*m.targets, m.at) : CubinTargets(m));
   KVR_RETURN_IF_ERROR(CheckHost(m, v.targets));
   if (m.host_skip_reason) v.host_skip_reason = m.host_skip_reason->value;
+  if (!m.cubins.empty() && v.host_skip_reason.empty()) {
+    v.host_skip_reason = "prebuilt for GPUs only";
+  }
   KVR_ASSIGN_OR_RETURN(v.key_policy, CheckKeyPolicy(m.key_policy, op));
 
   const Usage usage = UsageOf(m);
   KVR_ASSIGN_OR_RETURN(v.tunables, AdmitTunables(m, op, usage, v.semantics));
   KVR_ASSIGN_OR_RETURN(v.plan, BuildPlan(m, op, v.tunables));
   for (const KernelEntry& kernel : m.kernels) {
-    KVR_RETURN_IF_ERROR(CheckEntry(kernel, usage, v.tunables));
+    if (m.cubins.empty()) KVR_RETURN_IF_ERROR(CheckEntry(kernel, usage, v.tunables));
   }
   v.sources = ToSources(m.sources);
   v.headers = ToSources(m.headers);
-  v.fingerprint = FingerprintVariant(v);
+  for (const CubinEntry& cubin : m.cubins) {
+    v.cubins.push_back({cubin.target.value, ToSource(cubin.file)});
+  }
+  v.has_launch_function = m.HasLaunchFunction();
+  if (m.HasPlanFunction() || v.has_launch_function) {
+    v.code = MakeVariantCode(v.op, m.plan_code, m.launch_code);
+  }
+  if (m.HasPlanFunction()) v.plan.function = v.code;
+  v.fingerprint = FingerprintVariant(v, {&m.plan_code, &m.launch_code});
   return v;
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "core/op.h"
 #include "core/variant.h"
 #include "plugins/manifest.h"
@@ -15,8 +16,9 @@ namespace kvr::bundle {
 absl::StatusOr<Variant> Admit(const Manifest& manifest, const OpSpec& op);
 
 // Hash of what decides the results of a config: op, semantics, tunable names and scopes, sources,
-// headers and plan. Not of names people read, nor of paths, nor of which values a tunable may take,
-// so that editing that list keeps every verdict already paid for.
-Fingerprint FingerprintVariant(const Variant& variant);
+// headers, cubins, plan, and the whole library where it has a function (`code`, null ones are left
+// out). Not of names people read, nor of paths, nor of which values a tunable may take, so that
+// editing that list keeps every verdict already paid for.
+Fingerprint FingerprintVariant(const Variant& variant, absl::Span<const CodeEntry* const> code);
 
 }  // namespace kvr::bundle

@@ -20,6 +20,7 @@ void Override(std::optional<T>* base, const std::optional<T>& stated) {
 }
 
 std::string_view NameOf(const TunableEntry& entry) { return entry.tunable.name; }
+std::string_view NameOf(const CubinEntry& entry) { return entry.target.value; }
 template <typename Entry>
 std::string_view NameOf(const Entry& entry) {
   return entry.name.value;
@@ -72,6 +73,23 @@ void MergeRegions(std::vector<RegionEntry>* base, const std::vector<RegionEntry>
   }
 }
 
+void MergeTensorMaps(std::vector<TensorMapEntry>* base, const std::vector<TensorMapEntry>& stated) {
+  for (TensorMapEntry& map : *base) map.inherited = true;
+  for (const TensorMapEntry& map : stated) {
+    auto found = FindNamed(*base, map.name.value);
+    if (found == base->end()) {
+      base->push_back(map);
+      continue;
+    }
+    found->name = map.name;
+    found->inherited = false;
+    Override(&found->tensor, map.tensor);
+    Override(&found->shape, map.shape);
+    Override(&found->box, map.box);
+    Override(&found->swizzle, map.swizzle);
+  }
+}
+
 void MergeKernels(std::vector<KernelEntry>* base, const std::vector<KernelEntry>& stated) {
   for (const KernelEntry& kernel : stated) {
     auto found = FindNamed(*base, kernel.name.value);
@@ -104,6 +122,26 @@ absl::Status CheckKinds(std::vector<FileEntry>& others, const std::vector<FileEn
   return absl::OkStatus();
 }
 
+// A child that says what is launched does not also launch what its parent does.
+void DropOtherKinds(const Manifest& child, Manifest* merged) {
+  const bool sources = !child.sources.empty(), cubins = !child.cubins.empty(),
+             function = child.HasLaunchFunction();
+  if (cubins || function) {
+    merged->sources.clear();
+    merged->headers.clear();
+  }
+  if (sources || function) merged->cubins.clear();
+  if (sources || cubins) {
+    merged->launch_function.reset();
+    merged->launch_code = {};
+  }
+  if (function) {
+    merged->kernels.clear();
+    merged->tensor_maps.clear();
+  }
+  if (cubins) merged->targets.reset();
+}
+
 absl::Status CheckCount(size_t count, size_t limit, std::string_view kind, const Place& at) {
   if (count <= limit) return absl::OkStatus();
   return Invalid(at, StrCat("with the extended variant's, ", count, " ", kind),
@@ -114,6 +152,7 @@ absl::Status CheckCounts(const Manifest& m) {
   KVR_RETURN_IF_ERROR(CheckCount(m.tunables.size(), kMaxTunables, "tunables", m.at));
   KVR_RETURN_IF_ERROR(CheckCount(m.lets.size(), kMaxLets, "let values", m.at));
   KVR_RETURN_IF_ERROR(CheckCount(m.regions.size(), kMaxRegions, "workspace regions", m.at));
+  KVR_RETURN_IF_ERROR(CheckCount(m.tensor_maps.size(), kMaxTensorMaps, "tensor maps", m.at));
   KVR_RETURN_IF_ERROR(CheckCount(m.kernels.size(), kMaxKernels, "kernels", m.at));
   return CheckCount(m.sources.size() + m.headers.size(), kMaxBundleFiles, "files", m.at);
 }
@@ -123,6 +162,7 @@ absl::Status CheckCounts(const Manifest& m) {
 absl::StatusOr<Manifest> Extend(const Manifest& parent, const Manifest& child) {
   Manifest merged = parent;
   merged.directory = child.directory;
+  merged.plugin = child.plugin;
   merged.at = child.at;
   merged.op = child.op;
   merged.name = child.name;
@@ -134,23 +174,34 @@ absl::StatusOr<Manifest> Extend(const Manifest& parent, const Manifest& child) {
   Override(&merged.semantics, child.semantics);
   Override(&merged.key_policy, child.key_policy);
   Override(&merged.constraints, child.constraints);
-  if (child.targets) {
+  DropOtherKinds(child, &merged);
+  if (child.targets || !child.cubins.empty()) {
     // The parent's reason speaks of the parent's targets.
-    merged.targets = child.targets;
+    if (child.targets) merged.targets = child.targets;
     merged.host_skip_reason.reset();
   }
   Override(&merged.host_skip_reason, child.host_skip_reason);
 
+  if (child.plan_values) {
+    merged.plan_values = child.plan_values;
+    merged.plan_code = child.plan_code;
+  }
+  if (child.launch_function) {
+    merged.launch_function = child.launch_function;
+    merged.launch_code = child.launch_code;
+  }
   for (TunableEntry& tunable : merged.tunables) tunable.inherited = true;
   ReplaceOrAppend(&merged.tunables, child.tunables);
   MergeLets(&merged.lets, child.lets);
   MergeRegions(&merged.regions, child.regions);
+  MergeTensorMaps(&merged.tensor_maps, child.tensor_maps);
   MergeKernels(&merged.kernels, child.kernels);
 
   KVR_RETURN_IF_ERROR(CheckKinds(merged.headers, child.sources, "header"));
   KVR_RETURN_IF_ERROR(CheckKinds(merged.sources, child.headers, "source"));
   ReplaceOrAppend(&merged.sources, child.sources);
   ReplaceOrAppend(&merged.headers, child.headers);
+  ReplaceOrAppend(&merged.cubins, child.cubins);
   KVR_RETURN_IF_ERROR(CheckCounts(merged));
   return merged;
 }

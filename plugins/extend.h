@@ -8,13 +8,19 @@
 //   [let]                                     a value replaces the one of that name at its place; a
 //                                             new one goes before the replaced one that follows it
 //                                             in the child, or else to the end
-//   [[workspace]], [[kernel]]                 merged key by key with the one of that name; new ones
+//   [[workspace]], [[tensor_map]], [[kernel]] merged key by key with the one of that name; new ones
 //                                             follow
-//   sources, headers                          a file replaces the one of that name at its place;
-//                                             new ones follow
-//   op, name, version, baseline, description  never inherited
+//   sources, headers, cubins                  a file replaces the one of that name, or target, at
+//                                             its place; new ones follow
+//   sources / cubins / launch_function        one of them drops the parent's others; cubins also
+//   the
+//                                             parent's targets, a launch function its kernels and
+//                                             tensor maps
+//   plan_values                               replaced as a whole, with the function that gives
+//   them op, name, version, baseline, description  never inherited
 //
-// An inherited tunable that the result uses nowhere is dropped by plugins/admit.h.
+// An inherited function stays that of the parent's library and variant.
+// An inherited tunable or tensor map that the result uses nowhere is dropped by plugins/admit.h.
 //
 // Threading: pure.
 #pragma once

@@ -312,8 +312,8 @@ class Parser {
     CheckName("tensor map", map.name, false, outcome_);
     CheckDuplicate(m->tensor_maps, map.name, "tensor map");
     map.tensor = reader.String("tensor");
-    map.shape = reader.Expressions("shape");
-    map.box = reader.Expressions("box");
+    map.shape = reader.Expressions("shape", kMaxTensorMapRank);
+    map.box = reader.Expressions("box", kMaxTensorMapRank);
     map.swizzle = reader.Integer("swizzle");
     if (map.swizzle && *map.swizzle != 0 && *map.swizzle != 32 && *map.swizzle != 64 &&
         *map.swizzle != 128) {
@@ -332,9 +332,9 @@ class Parser {
     CheckName("kernel", kernel.name, false, outcome_);
     CheckDuplicate(m->kernels, kernel.name, "kernel");
     kernel.entry = reader.String("entry");
-    kernel.grid = reader.Expressions("grid");
-    kernel.block = reader.Expressions("block");
-    kernel.cluster = reader.Expressions("cluster");
+    kernel.grid = reader.Expressions("grid", 3);
+    kernel.block = reader.Expressions("block", 3);
+    kernel.cluster = reader.Expressions("cluster", 3);
     kernel.smem = reader.Expression("smem");
     kernel.when = reader.Expression("when");
     kernel.args = reader.Strings("args");
@@ -385,29 +385,6 @@ class FileLoader {
   int64_t total_ = 0;
 };
 
-// Code comes from a library that has some.
-absl::Status BindCode(const std::shared_ptr<const PluginLibrary>& library, Manifest* m) {
-  const auto bind = [&](std::string_view key, const Place& at, CodeEntry* code) {
-    if (library == nullptr) {
-      return Invalid(at, StrCat(key, " needs code, and a bundle runs none"),
-                     "wrap the bundle with kvr_add_plugin(), or write [let] expressions");
-    }
-    if (!library->section().has_code) {
-      return Invalid(at, StrCat(key, " needs code, and the library exports no kvr_plugin_v1"),
-                     "define KVR_EXPORT const kvr_plugin* kvr_plugin_v1(void) in its sources");
-    }
-    *code = {library, m->name.value};
-    return absl::OkStatus();
-  };
-  if (m->plan_values && !m->plan_values->empty()) {
-    KVR_RETURN_IF_ERROR(bind("plan_values", m->plan_values->front().at, &m->plan_code));
-  }
-  if (m->HasLaunchFunction()) {
-    KVR_RETURN_IF_ERROR(bind("launch_function", m->launch_function->at, &m->launch_code));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status At(const Place& place, StatusCode code, std::string_view what, std::string_view fix) {
@@ -451,7 +428,8 @@ absl::StatusOr<Manifest> ReadBundle(const BundleFiles& files,
   manifest.plugin = library == nullptr ? files.path().substr(files.path().rfind('/') + 1)
                                        : library->section().name;
   KVR_RETURN_IF_ERROR(FileLoader(files).LoadAll(&manifest));
-  KVR_RETURN_IF_ERROR(BindCode(library, &manifest));
+  if (manifest.HasPlanFunction()) manifest.plan_code = {library, manifest.name.value};
+  if (manifest.HasLaunchFunction()) manifest.launch_code = {library, manifest.name.value};
   return manifest;
 }
 

@@ -134,6 +134,7 @@ struct Manifest {
   std::vector<TensorMapEntry> tensor_maps;
   std::vector<KernelEntry> kernels;
 
+  bool HasPlanFunction() const { return plan_values && !plan_values->empty(); }
   bool HasLaunchFunction() const { return launch_function && launch_function->value; }
 };
 
@@ -141,7 +142,7 @@ struct Manifest {
 absl::StatusOr<Manifest> ParseManifest(std::string_view text, std::string_view file);
 
 // variant.toml of the bundle, and the content of every file it names. `library` is the compiled
-// plugin that holds the bundle; null: it is a directory, and may not ask for code.
+// plugin that holds the bundle; null: it is a directory.
 absl::StatusOr<Manifest> ReadBundle(const BundleFiles& files,
                                     std::shared_ptr<const PluginLibrary> library = nullptr);
 

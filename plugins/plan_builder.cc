@@ -18,6 +18,7 @@ namespace kvr::bundle {
 namespace {
 
 constexpr std::string_view kWorkspacePrefix = "workspace.";
+constexpr std::string_view kTensorMapPrefix = "tensor_map.";
 constexpr std::string_view kReserved[] = {"and", "or",  "not",     "if",  "min",      "max",
                                           "mod", "i32", "ceildiv", "i64", "floordiv", "pow2ceil"};
 
@@ -43,6 +44,7 @@ class PlanBuilder {
     program_.axis_count = static_cast<int>(op_.axes.size());
     program_.tunable_count = static_cast<int>(tunables_.size());
     KVR_RETURN_IF_ERROR(CheckSlots());
+    KVR_RETURN_IF_ERROR(AddPlanValues());
     for (size_t i = 0; i < manifest_.lets.size(); ++i) KVR_RETURN_IF_ERROR(AddLet(i));
     symbols_ = PlanProgram::Symbols(op_, tunables_, program_.function_values, program_.lets);
     if (manifest_.constraints) {
@@ -52,19 +54,57 @@ class PlanBuilder {
       }
     }
     for (const RegionEntry& region : manifest_.regions) KVR_RETURN_IF_ERROR(AddRegion(region));
+    for (const TensorMapEntry& map : manifest_.tensor_maps) KVR_RETURN_IF_ERROR(AddTensorMap(map));
     for (const KernelEntry& kernel : manifest_.kernels) KVR_RETURN_IF_ERROR(AddKernel(kernel));
-    KVR_RETURN_IF_ERROR(CheckOutputs());
+    if (!manifest_.HasLaunchFunction()) KVR_RETURN_IF_ERROR(CheckOutputs());
     return std::move(program_);
   }
 
  private:
   absl::Status CheckSlots() const {
-    const size_t slots =
-        op_.axes.size() + tunables_.size() + kDeviceSymbols.size() + manifest_.lets.size();
+    const size_t slots = op_.axes.size() + tunables_.size() + kDeviceSymbols.size() +
+                         (manifest_.plan_values ? manifest_.plan_values->size() : 0) +
+                         manifest_.lets.size();
     if (slots <= static_cast<size_t>(kMaxSlots)) return absl::OkStatus();
-    return Invalid(manifest_.at,
-                   StrCat(slots, " named values (axes, tunables, device properties and lets)"),
-                   StrCat("at most ", kMaxSlots));
+    return Invalid(
+        manifest_.at,
+        StrCat(slots, " named values (axes, tunables, device properties, plan values and lets)"),
+        StrCat("at most ", kMaxSlots));
+  }
+
+  // Functions of the language, and what axes, tunables and the device are called.
+  absl::Status CheckNewName(std::string_view kind, const Text& name) const {
+    const bool reserved =
+        std::find(std::begin(kReserved), std::end(kReserved), name.value) != std::end(kReserved);
+    const std::vector<std::string>& values = program_.function_values;
+    const bool value = std::find(values.begin(), values.end(), name.value) != values.end();
+    const bool device =
+        std::find(kDeviceSymbols.begin(), kDeviceSymbols.end(), name.value) != kDeviceSymbols.end();
+    const bool axis = op_.AxisIndex(name.value) >= 0;
+    if (!reserved && !value && !device && !axis) return absl::OkStatus();
+    return Invalid(name.at,
+                   StrCat(kind, " '", name.value, "' has the name of ",
+                          reserved ? "a function"
+                          : axis   ? "an axis of the op"
+                          : value  ? "a plan value"
+                                   : "a device property"),
+                   "give it a name of its own");
+  }
+
+  absl::Status AddPlanValues() {
+    if (!manifest_.HasPlanFunction()) return absl::OkStatus();
+    const Names used = UsageOf(manifest_).plan;
+    for (const Text& name : *manifest_.plan_values) {
+      KVR_RETURN_IF_ERROR(CheckNewName("plan value", name));
+      // One that a child took over from its parent is the function's to give, used or not.
+      const bool own = manifest_.plan_code.variant == manifest_.name.value;
+      if (own && used.count(name.value) == 0) {
+        return Invalid(name.at, StrCat("plan value '", name.value, "' is used by no expression"),
+                       "use it, or remove it here and in the plan function");
+      }
+      program_.function_values.push_back(name.value);
+    }
+    return absl::OkStatus();
   }
 
   absl::Status AddLet(size_t index) {
@@ -72,16 +112,7 @@ class PlanBuilder {
     const std::string& name = let.name.value;
     const SymbolTable before =
         PlanProgram::Symbols(op_, tunables_, program_.function_values, program_.lets);
-    const bool reserved =
-        std::find(std::begin(kReserved), std::end(kReserved), name) != std::end(kReserved);
-    if (reserved || before.count(name) > 0) {
-      return Invalid(let.name.at,
-                     StrCat("let '", name, "' has the name of ",
-                            reserved                   ? "a function"
-                            : op_.AxisIndex(name) >= 0 ? "an axis of the op"
-                                                       : "a device property"),
-                     "give it a name of its own");
-    }
+    KVR_RETURN_IF_ERROR(CheckNewName("let", let.name));
     absl::StatusOr<Expr> expr = Expr::Parse(let.value.value, before);
     if (!expr.ok()) {
       Names used;
@@ -119,6 +150,68 @@ class PlanBuilder {
     region.zeroed = entry.zeroed ? entry.zeroed->value : false;
     program_.regions.push_back(std::move(region));
     return absl::OkStatus();
+  }
+
+  absl::Status AddTensorMap(const TensorMapEntry& entry) {
+    const std::string reference = StrCat(kTensorMapPrefix, entry.name.value);
+    const bool used =
+        std::any_of(manifest_.kernels.begin(), manifest_.kernels.end(), [&](const KernelEntry& k) {
+          return k.args && std::any_of(k.args->begin(), k.args->end(),
+                                       [&](const Text& arg) { return arg.value == reference; });
+        });
+    if (!used && entry.inherited) return absl::OkStatus();
+    if (!used) {
+      return Invalid(entry.name.at,
+                     StrCat("tensor map '", entry.name.value, "' is the argument of no kernel"),
+                     StrCat("pass it as \"", reference, "\", or remove it"));
+    }
+    if (!entry.tensor) {
+      return MissingKey(entry.name, "tensor map", "tensor", "tensor = the op's tensor");
+    }
+    if (!entry.box) return MissingKey(entry.name, "tensor map", "box", "box = [1, 64]");
+    KVR_ASSIGN_OR_RETURN(TensorMapSpec map, NamedTensorMap(entry));
+    const std::string context = StrCat("tensor map '", map.name, "' ");
+    std::vector<Text> shape;
+    for (int axis : op_.tensor(map.tensor).axes) {
+      shape.push_back({op_.axes[axis].name, entry.tensor->at});
+    }
+    if (entry.shape) shape = *entry.shape;
+    if (shape.empty() || shape.size() > static_cast<size_t>(kMaxTensorMapRank) ||
+        entry.box->size() != shape.size()) {
+      return Invalid(entry.box->empty() ? entry.name.at : entry.box->front().at,
+                     StrCat(context, "has ", entry.box->size(), " box extents for a view of ",
+                            shape.size(), " dimensions"),
+                     StrCat("give as many of both, 1 to ", kMaxTensorMapRank, ", outermost first"));
+    }
+    for (size_t i = 0; i < shape.size(); ++i) {
+      KVR_ASSIGN_OR_RETURN(Expr extent, ParseExpr(shape[i], context + "shape", symbols_));
+      map.shape.push_back(std::move(extent));
+      KVR_ASSIGN_OR_RETURN(extent, ParseExpr((*entry.box)[i], context + "box", symbols_));
+      map.box.push_back(std::move(extent));
+    }
+    program_.tensor_maps.push_back(std::move(map));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<TensorMapSpec> NamedTensorMap(const TensorMapEntry& entry) const {
+    TensorMapSpec map;
+    map.name = entry.name.value;
+    map.swizzle = static_cast<int>(entry.swizzle.value_or(0));
+    map.tensor = op_.TensorIndex(entry.tensor->value);
+    if (map.tensor < 0) {
+      std::vector<std::string_view> known;
+      for (int i = 0; i < op_.tensor_count(); ++i) known.push_back(op_.tensor(i).name);
+      return At(entry.tensor->at, UnknownName("tensor", entry.tensor->value, known));
+    }
+    const TensorSpec& tensor = op_.tensor(map.tensor);
+    map.dtype = tensor.dtype;
+    if (tensor.is_scalar || tensor.any_dtype) {
+      return Invalid(entry.tensor->at,
+                     StrCat("tensor map '", map.name, "' is of '", tensor.name, "', which ",
+                            tensor.is_scalar ? "is a scalar" : "has no dtype of its own"),
+                     "name a tensor with a shape and a dtype");
+    }
+    return map;
   }
 
   absl::Status AddExtents(const KernelEntry& entry, std::string_view key,
@@ -184,6 +277,9 @@ class PlanBuilder {
     if (word.starts_with(kWorkspacePrefix)) {
       return ResolveRegion(std::move(arg), word.substr(kWorkspacePrefix.size()), text.at);
     }
+    if (word.starts_with(kTensorMapPrefix)) {
+      return ResolveTensorMap(std::move(arg), word.substr(kTensorMapPrefix.size()), text.at);
+    }
     for (const auto& [prefix, dtype] :
          {std::pair<std::string_view, DType>{"i32(", DType::kI32}, {"i64(", DType::kI64}}) {
       if (!word.starts_with(prefix) || !word.ends_with(")")) continue;
@@ -211,6 +307,28 @@ class PlanBuilder {
     return At(at, UnknownName("workspace", name, known));
   }
 
+  absl::StatusOr<ArgSpec> ResolveTensorMap(ArgSpec arg, std::string_view name,
+                                           const Place& at) const {
+    std::vector<std::string_view> known;
+    for (size_t i = 0; i < program_.tensor_maps.size(); ++i) {
+      known.push_back(program_.tensor_maps[i].name);
+      if (known.back() != name) continue;
+      arg.kind = ArgSpec::Kind::kTensorMap;
+      arg.index = static_cast<int>(i);
+      arg.dtype = program_.tensor_maps[i].dtype;
+      return arg;
+    }
+    return At(at, UnknownName("tensor map", name, known));
+  }
+
+  // Does `arg` give a kernel the op's `tensor`?
+  bool Reaches(const ArgSpec& arg, int tensor) const {
+    if (arg.kind == ArgSpec::Kind::kTensorMap) {
+      return program_.tensor_maps[arg.index].tensor == tensor;
+    }
+    return arg.kind == ArgSpec::Kind::kTensor && arg.index == tensor;
+  }
+
   absl::Status UnknownArgument(const Text& text, const std::string& context) const {
     const std::string& word = text.value;
     const std::string what =
@@ -230,7 +348,8 @@ class PlanBuilder {
     std::vector<std::string_view> known;
     for (int i = 0; i < op_.tensor_count(); ++i) known.push_back(op_.tensor(i).name);
     return Invalid(text.at, what,
-                   StrCat(SuggestNames(word, known), "; or workspace.NAME, i32(...), i64(...)"));
+                   StrCat(SuggestNames(word, known),
+                          "; or workspace.NAME, tensor_map.NAME, i32(...), i64(...)"));
   }
 
   // A kernel set that never touches an output cannot be right for any input.
@@ -238,10 +357,9 @@ class PlanBuilder {
     for (size_t i = 0; i < op_.outputs.size(); ++i) {
       const int tensor = static_cast<int>(op_.inputs.size() + i);
       const bool written = std::any_of(
-          program_.kernels.begin(), program_.kernels.end(), [tensor](const KernelSpec& kernel) {
-            return std::any_of(kernel.args.begin(), kernel.args.end(), [tensor](const ArgSpec& a) {
-              return a.kind == ArgSpec::Kind::kTensor && a.index == tensor;
-            });
+          program_.kernels.begin(), program_.kernels.end(), [&](const KernelSpec& kernel) {
+            return std::any_of(kernel.args.begin(), kernel.args.end(),
+                               [&](const ArgSpec& arg) { return Reaches(arg, tensor); });
           });
       if (written) continue;
       return Invalid(manifest_.at,

@@ -149,16 +149,17 @@ std::optional<std::vector<Text>> TomlTable::Strings(std::string_view key) {
   return texts;
 }
 
-std::optional<std::vector<Text>> TomlTable::Expressions(std::string_view key) {
+std::optional<std::vector<Text>> TomlTable::Expressions(std::string_view key, size_t most) {
   const toml::node* node = Find(key);
   if (node == nullptr) return std::nullopt;
   const toml::array* array = node->as_array();
-  if (array == nullptr || array->empty() || array->size() > 3) {
-    outcome_->Fail(
-        Invalid(PlaceIn(file_, node->source()),
-                array == nullptr ? StrCat(what_, "'", key, "' is ", TypeName(*node))
-                                 : StrCat(what_, "'", key, "' has ", array->size(), " dimensions"),
-                StrCat("give an array of 1 to 3 expressions, as in ", key, " = [\"num_tokens\"]")));
+  if (array == nullptr || array->empty() || array->size() > most) {
+    outcome_->Fail(Invalid(PlaceIn(file_, node->source()),
+                           array == nullptr
+                               ? StrCat(what_, "'", key, "' is ", TypeName(*node))
+                               : StrCat(what_, "'", key, "' has ", array->size(), " dimensions"),
+                           StrCat("give an array of 1 to ", most, " expressions, as in ", key,
+                                  " = [\"num_tokens\"]")));
     return std::nullopt;
   }
   std::vector<Text> texts;

@@ -42,7 +42,7 @@ class TomlTable {
   std::optional<Flag> Bool(std::string_view key);
   std::optional<int64_t> Integer(std::string_view key);
   std::optional<std::vector<Text>> Strings(std::string_view key);
-  std::optional<std::vector<Text>> Expressions(std::string_view key);
+  std::optional<std::vector<Text>> Expressions(std::string_view key, size_t most);
   std::optional<std::vector<int64_t>> Integers(std::string_view key);
   const toml::table* Table(std::string_view key);
   // [[key]]: an array of tables; empty where absent.

@@ -86,6 +86,10 @@ Usage UsageOf(const Manifest& m) {
   AddAll(m.constraints, &usage.plan);
   for (const LetEntry& let : m.lets) AddNames(let.value.value, &usage.plan);
   for (const RegionEntry& region : m.regions) AddOne(region.elements, &usage.plan);
+  for (const TensorMapEntry& map : m.tensor_maps) {
+    AddAll(map.shape, &usage.plan);
+    AddAll(map.box, &usage.plan);
+  }
   for (const KernelEntry& kernel : m.kernels) {
     AddOne(kernel.entry, &usage.entries);
     for (const auto* texts : {&kernel.grid, &kernel.block, &kernel.cluster, &kernel.args}) {
@@ -93,6 +97,9 @@ Usage UsageOf(const Manifest& m) {
     }
     AddOne(kernel.smem, &usage.plan);
     AddOne(kernel.when, &usage.plan);
+  }
+  if (m.HasPlanFunction() || m.HasLaunchFunction()) {
+    for (const TunableEntry& entry : m.tunables) usage.plan.insert(entry.tunable.name);
   }
   return usage;
 }

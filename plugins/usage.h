@@ -26,7 +26,7 @@ void AddSourceNames(std::string_view source, Names* names);
 struct Usage {
   Names sources;  // sources and headers
   Names entries;  // the kernels' name expressions
-  Names plan;     // every expression
+  Names plan;     // every expression; all tunables where a plan or launch function reads them
 };
 
 Usage UsageOf(const Manifest& manifest);
