@@ -103,6 +103,7 @@ class BinaryCache {
   const std::string& root() const { return store_.root(); }
   const std::vector<EntryStore>& layers() const { return layers_; }
   const EntryStore& store() const { return store_; }  // the user's directory
+  int64_t max_bytes() const { return options_.max_bytes; }
   bool on_disk() const { return !root().empty() && !degraded_.load(std::memory_order_relaxed); }
   std::string PathOf(const Fingerprint& key) const;  // in the user's directory; empty without one
 

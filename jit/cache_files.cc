@@ -26,6 +26,10 @@ int CacheFiles::Sync(int fd) { return fsync(fd); }
 int CacheFiles::Rename(const char* from, const char* to) { return rename(from, to); }
 int CacheFiles::Unlink(const char* path) { return unlink(path); }
 int CacheFiles::MakeDirectory(const char* path) { return mkdir(path, 0777); }
+int CacheFiles::MarkUsed(const char* path) {
+  const struct timespec times[2] = {{0, UTIME_NOW}, {0, UTIME_OMIT}};
+  return utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW);
+}
 int CacheFiles::LockByte(int fd, int64_t offset) {
   struct flock lock = {};
   lock.l_type = F_WRLCK;

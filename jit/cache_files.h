@@ -31,6 +31,7 @@ class CacheFiles {
   virtual int Rename(const char* from, const char* to);
   virtual int Unlink(const char* path);
   virtual int MakeDirectory(const char* path);
+  virtual int MarkUsed(const char* path);        // its access time is now
   virtual int LockByte(int fd, int64_t offset);  // an exclusive OFD lock, not waited for
 };
 

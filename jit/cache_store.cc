@@ -48,10 +48,8 @@ CacheEntry EntryStore::Read(const Fingerprint& key, bool use) const {
     return entry;
   }
   const int64_t used = std::max(whole.info.st_atim.tv_sec, whole.info.st_mtim.tv_sec);
-  if (use && time(nullptr) - used > kDaySeconds) {
-    const struct timespec times[2] = {{0, UTIME_NOW}, {0, UTIME_OMIT}};
-    utimensat(AT_FDCWD, path.c_str(), times, AT_SYMLINK_NOFOLLOW);  // not ours to set: stays old
-  }
+  // Where it is not ours to set, it stays old.
+  if (use && time(nullptr) - used > kDaySeconds) files_.MarkUsed(path.c_str());
   return entry;
 }
 

@@ -19,6 +19,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,6 +53,7 @@ struct TrimPolicy {
   int64_t max_bytes = -1;       // of all entries; negative: any number
   int64_t unused_seconds = -1;  // remove what was not used for longer; negative: however long
   int64_t spare_seconds = 0;    // what was used this recently stays, whatever the size
+  std::optional<std::vector<Fingerprint>> only;  // these entries alone are counted and removed
 };
 
 struct Removed {

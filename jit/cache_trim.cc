@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <system_error>
 
 #include "core/strings.h"
@@ -91,10 +92,13 @@ int64_t EntryStore::Now() const {
 Removed EntryStore::Trim(const TrimPolicy& policy) const {
   const int64_t now = Now();
   Removed removed;
+  std::set<Fingerprint> only;
+  if (policy.only) only.insert(policy.only->begin(), policy.only->end());
   std::vector<EntryFile> entries;
   int64_t total = 0;
   Walk([&](const std::string& path, const std::string& name, const struct stat& info) {
     if (const absl::StatusOr<Fingerprint> key = KeyOf(path, name); key.ok()) {
+      if (policy.only && !only.contains(*key)) return;
       entries.push_back(Described(*key, path, info));
       total += info.st_size;
     } else if (IsTemporary(name) && info.st_mtim.tv_sec < now - kHourSeconds) {

@@ -10,24 +10,14 @@
 
 #include <thread>
 
-#include "tests/jit/fixtures.h"
+#include "tests/jit/cache_fixtures.h"
 
 namespace kvr {
 namespace {
 
-std::shared_ptr<Binary> SomeBinary(const std::string& seed, size_t size = 200) {
-  auto binary = std::make_shared<Binary>();
-  binary->key = FingerprintOf(seed);
-  binary->target = "sm_90a";
-  binary->compiler = "test 1";
-  for (size_t i = 0; i < size; ++i) binary->bytes += static_cast<char>(i * 7 + seed.size());
-  binary->content = FingerprintOf(binary->bytes);
-  binary->kernels = {{"k<1>", "_Z1kILi1EEvv", {40, 1024, 16, 8, 128}}, {"m", "_Z1mv", {}}};
-  return binary;
-}
-
 void ExpectSame(const Binary& a, const Binary& b) {
   EXPECT_EQ(a.key, b.key);
+  EXPECT_EQ(a.source, b.source);
   EXPECT_EQ(a.content, b.content);
   EXPECT_EQ(a.target, b.target);
   EXPECT_EQ(a.compiler, b.compiler);
