@@ -81,6 +81,7 @@ void AddTune(CLI::App& app, Commands& commands);
 void AddRun(CLI::App& app, Commands& commands);
 void AddExplain(CLI::App& app, Commands& commands);
 void AddCache(CLI::App& app, Commands& commands);
+void AddConfig(CLI::App& app, Commands& commands);
 
 // A subcommand `name` with a description and an example under its --help.
 CLI::App* Subcommand(CLI::App& app, const std::string& name, const std::string& description,

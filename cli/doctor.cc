@@ -5,6 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/command.h"
 #include "cli/table.h"
+#include "core/install_layout.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "tuner/worker/client.h"
@@ -24,10 +25,21 @@ std::string_view StateName(Component::State state) {
   return "";
 }
 
+// A row of what was found: nothing of it is cut off, it goes on in the next line.
+std::string Row(std::string_view name, std::string_view state, std::string_view found) {
+  constexpr size_t kName = 16, kState = 9;
+  std::string row(name);
+  row.resize(kName, ' ');
+  row += state;
+  row.resize(kName + kState, ' ');
+  if (found.empty()) return row.substr(0, row.find_last_not_of(' ') + 1) + "\n";
+  return row + Wrap(found, TerminalWidth(), kName + kState).substr(kName + kState);
+}
+
 absl::StatusOr<int> RunDoctor(const GlobalOptions& global) {
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, OpenPlatform(global));
   Json components = Json::array();
-  Table found({{"component"}, {"state"}, {"found"}});
+  std::string found = Row("kvr", "ready", StrCat("version " KVR_VERSION " in ", InstallPath("")));
   bool broken = false;
   for (const Component& component : platform->components()) {
     broken |= component.state == Component::State::kBroken;
@@ -36,7 +48,7 @@ absl::StatusOr<int> RunDoctor(const GlobalOptions& global) {
                           {"found", component.found},
                           {"detail", component.detail},
                           {"explanation", component.explanation}});
-    found.Row({component.name, std::string(StateName(component.state)), component.found});
+    found += Row(component.name, StateName(component.state), component.found);
   }
   const absl::StatusOr<std::string> worker = FindWorker();
   components.push_back({{"name", "worker"},
@@ -44,7 +56,7 @@ absl::StatusOr<int> RunDoctor(const GlobalOptions& global) {
                         {"found", worker.ok() ? *worker : ""},
                         {"detail", ""},
                         {"explanation", worker.ok() ? "" : std::string(What(worker.status()))}});
-  found.Row({"worker", worker.ok() ? "ready" : "missing", worker.ok() ? *worker : ""});
+  found += Row("worker", worker.ok() ? "ready" : "missing", worker.ok() ? *worker : "");
   Json devices = Json::array();
   Table table({{"device"},
                {"name"},
@@ -78,14 +90,16 @@ absl::StatusOr<int> RunDoctor(const GlobalOptions& global) {
     PrintJson({{"components", components}, {"devices", devices}, {"targets", targets}});
     return broken ? kFailed : kDone;
   }
-  Print(found.Render(TerminalWidth()) + "\n" + table.Render(TerminalWidth()) + "\n");
+  const int width = TerminalWidth();
+  Print(found + "\n" + table.Render(width) + "\n");
   Print(targets.empty() ? "compiles for nothing: only cached binaries can run\n"
                         : absl::StrCat("compiles for ", absl::StrJoin(targets, ", "), "\n"));
   for (const Component& component : platform->components())
     if (component.state != Component::State::kReady)
-      Print(absl::StrCat("\n", component.name, ": ", component.explanation, "\n"));
+      Print("\n" + Wrap(StrCat(component.name, ": ", component.explanation), width, 0));
   if (!worker.ok())
-    Print(StrCat("\nworker: ", What(worker.status()), "; ", Fix(worker.status()), "\n"));
+    Print("\n" +
+          Wrap(StrCat("worker: ", What(worker.status()), "; ", Fix(worker.status())), width, 0));
   return broken ? kFailed : kDone;
 }
 

@@ -18,16 +18,11 @@ absl::StatusOr<int> RunList(const GlobalOptions& global, const std::string& only
   if (!only.empty()) KVR_RETURN_IF_ERROR(catalog.FindOp(only).status());
 
   Json ops = Json::array();
-  Table table({{"operation"},
-               {"variant"},
-               {"version"},
-               {"semantics"},
-               {"extends"},
-               {"targets"},
-               {"plugin"}});
+  std::string tables;
   for (const auto& op : catalog.ops()) {
     if (!only.empty() && op->name() != only) continue;
     Json variants = Json::array();
+    Table table({{"variant"}, {"version"}, {"semantics"}, {"extends"}, {"targets"}, {"plugin"}});
     for (const VariantPtr& variant : op->variants) {
       variants.push_back({{"name", variant->name},
                           {"semantics", SemanticsName(variant->semantics)},
@@ -41,11 +36,12 @@ absl::StatusOr<int> RunList(const GlobalOptions& global, const std::string& only
       std::string targets;
       for (const std::string& target : variant->targets)
         targets += (targets.empty() ? "" : ",") + target;
-      table.Row({op->name(), variant->name + (variant->is_baseline ? " *" : ""), variant->version,
+      table.Row({variant->name + (variant->is_baseline ? " *" : ""), variant->version,
                  std::string(SemanticsName(variant->semantics)), variant->extends, targets,
                  variant->plugin});
     }
     ops.push_back({{"name", op->name()}, {"variants", variants}});
+    tables += op->name() + "\n" + table.Render(TerminalWidth()) + "\n";
   }
   Json rejected = Json::array();
   for (const Rejection& rejection : catalog.rejections()) {
@@ -57,7 +53,7 @@ absl::StatusOr<int> RunList(const GlobalOptions& global, const std::string& only
     PrintJson({{"ops", ops}, {"rejected", rejected}});
     return kDone;
   }
-  Print(table.Render(TerminalWidth()));
+  Print(tables);
   Print("* the baseline: serves whatever nothing else is selected for\n");
   for (const Rejection& rejection : catalog.rejections()) {
     Print("\nrefused: " + rejection.path + "\n  " + std::string(What(rejection.status)) + "\n");

@@ -45,6 +45,7 @@ int main(int argc, char** argv) {
   AddRun(app, commands);
   AddExplain(app, commands);
   AddCache(app, commands);
+  AddConfig(app, commands);
   const bool json = std::count(argv, argv + argc, std::string_view("--json")) > 0;
   try {
     app.parse(argc, argv);

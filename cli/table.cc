@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "core/strings.h"
 
 namespace kvr::cli {
 namespace {
@@ -69,6 +70,26 @@ std::string Table::Render(int width) const {
   line([&](size_t c) { return std::string(static_cast<size_t>(widths[c]), '-'); });
   for (const auto& row : rows_) line([&](size_t c) { return row[c]; });
   return out;
+}
+
+std::string Wrap(std::string_view text, int width, int indent) {
+  const std::string margin(static_cast<size_t>(indent), ' ');
+  std::string out = margin;
+  int used = indent;
+  bool first = true;
+  for (const std::string_view word : Split(text, ' ')) {
+    if (!first && width > 0 && used + 1 + Cells(word) > width) {
+      out += "\n" + margin;
+      used = indent;
+      first = true;
+    }
+    out += first ? "" : " ";
+    out += word;
+    used += Cells(word) + (first ? 0 : 1);
+    first = false;
+  }
+  out.erase(out.find_last_not_of(' ') + 1);
+  return out + "\n";
 }
 
 int TerminalWidth() {

@@ -31,6 +31,10 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
+// `text` and a line end, each line indented and at most `width` cells wide, broken at blanks; a
+// word wider than that stands alone. 0: one line.
+std::string Wrap(std::string_view text, int width, int indent);
+
 // Of standard output; 0 when it is not a terminal.
 int TerminalWidth();
 

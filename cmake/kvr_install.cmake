@@ -25,7 +25,6 @@ if(CMAKE_INSTALL_PREFIX_INITIALIZED_TO_DEFAULT)
   set(CMAKE_INSTALL_PREFIX ${CMAKE_BINARY_DIR}/install CACHE PATH "Where to install" FORCE)
 endif()
 
-set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME kvr)
 install(TARGETS kvr kvr-worker RUNTIME DESTINATION bin)
 if(TARGET kvr_host)
   install(TARGETS kvr_host LIBRARY DESTINATION lib COMPONENT host)
@@ -46,6 +45,7 @@ configure_package_config_file(${CMAKE_SOURCE_DIR}/packaging/KVRConfig.cmake.in
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/KVRConfigVersion.cmake
   COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 install(FILES ${CMAKE_BINARY_DIR}/KVRConfig.cmake ${CMAKE_BINARY_DIR}/KVRConfigVersion.cmake
+    ${CMAKE_SOURCE_DIR}/cmake/KVRPlugin.cmake
   DESTINATION lib/cmake/KVR)
 configure_file(${CMAKE_SOURCE_DIR}/packaging/kvr.pc.in ${CMAKE_BINARY_DIR}/kvr.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/kvr.pc DESTINATION lib/pkgconfig)

@@ -20,7 +20,8 @@ std::string ExecutablePath() {
 std::string InstallPath(std::string_view relative) {
   const fs::path executable = ExecutablePath();
   if (executable.empty()) return "";
-  return (executable.parent_path().parent_path() / relative).string();
+  const fs::path prefix = executable.parent_path().parent_path();
+  return (relative.empty() ? prefix : prefix / relative).string();
 }
 
 absl::StatusOr<std::string> FindPart(const Part& part) {

@@ -24,7 +24,8 @@ namespace kvr {
 // Absolute, symbolic links resolved. Empty where /proc is not mounted.
 std::string ExecutablePath();
 
-// <prefix>/<relative>, whether or not it exists; empty where the executable is unknown.
+// <prefix>/<relative>, whether or not it exists; "" gives <prefix>. Empty where the executable is
+// unknown.
 std::string InstallPath(std::string_view relative);
 
 // Something that an install has in one place, and that the environment may place elsewhere.

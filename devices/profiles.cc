@@ -23,9 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Part kProfiles = {"the device profiles", "KVR_PROFILES_DIR", "share/kvr/profiles", "",
-                            "set KVR_PROFILES_DIR to the directory that holds them"};
-
 // Reads one file's keys; the first error sticks. A key that nobody asked for is unknown.
 class Reader {
  public:
@@ -152,7 +149,7 @@ absl::StatusOr<Profile> Read(const fs::path& path) {
 }
 
 absl::StatusOr<std::map<std::string, fs::path>> FindProfiles() {
-  KVR_ASSIGN_OR_RETURN(const fs::path directory, FindPart(kProfiles));
+  KVR_ASSIGN_OR_RETURN(const fs::path directory, ProfilesDirectory());
   std::map<std::string, fs::path> found;
   std::error_code error;
   for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
@@ -165,6 +162,11 @@ absl::StatusOr<std::map<std::string, fs::path>> FindProfiles() {
 }
 
 }  // namespace
+
+absl::StatusOr<std::string> ProfilesDirectory() {
+  return FindPart({"the device profiles", "KVR_PROFILES_DIR", "share/kvr/profiles", "",
+                   "set KVR_PROFILES_DIR to the directory that holds them"});
+}
 
 absl::StatusOr<DeviceInfo> ParseProfile(std::string_view text, std::string_view file) {
   KVR_ASSIGN_OR_RETURN(Profile profile, Parse(text, file));

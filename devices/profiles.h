@@ -21,6 +21,8 @@
 
 namespace kvr {
 
+absl::StatusOr<std::string> ProfilesDirectory();
+
 // "rtx-pro-6000-blackwell". The result's kind is "profile".
 absl::StatusOr<DeviceInfo> LoadProfile(std::string_view name);
 

@@ -5,7 +5,7 @@
 //
 //   1. KVR_CUDA_HOME    a toolkit, or a directory of NVIDIA's wheels; if set, it is the only place
 //   2. CUDA_HOME        a toolkit
-//   3. the wheels       ToolchainOptions::wheels, else KVR_WHEELS: a site-packages directory
+//   3. the wheels       ToolchainOptions::wheels, else WheelsDirectory()
 //   4. /usr/local/cuda
 //   5. the loader's own path (ldconfig), with the toolkit around the library found there
 //
@@ -27,7 +27,7 @@ namespace kvr {
 struct ToolchainOptions {
   std::string sdk_dir;    // the directory that holds kvr/device.cuh; empty: jit/sdk.h
   std::string cuda_home;  // stands in for KVR_CUDA_HOME
-  std::string wheels;     // stands in for KVR_WHEELS
+  std::string wheels;     // stands in for WheelsDirectory()
 };
 
 // Where a toolchain lies. All paths absolute.
@@ -38,6 +38,10 @@ struct Toolchain {
   std::vector<std::string> includes;
   int major = 0, minor = 0;  // of the headers (cuda.h)
 };
+
+// The site-packages directory where NVIDIA's wheels are looked for: KVR_WHEELS, else the one of the
+// install's own virtual environment, <prefix>/.venv, if it has NVIDIA's wheels; else "".
+std::string WheelsDirectory();
 
 // kNotFound lists every place looked at and what was missing there.
 absl::StatusOr<Toolchain> FindToolchain(const ToolchainOptions& options);

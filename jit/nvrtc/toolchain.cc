@@ -8,9 +8,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <optional>
+#include <system_error>
 
+#include "core/install_layout.h"
 #include "core/status.h"
 #include "jit/nvrtc/nvrtc.h"
 
@@ -173,6 +176,17 @@ std::optional<Candidate> FromLoader() {
 
 }  // namespace
 
+std::string WheelsDirectory() {
+  if (std::string named = Environment("KVR_WHEELS"); !named.empty()) return named;
+  std::error_code error;
+  std::filesystem::directory_iterator python(InstallPath(".venv/lib"), error);
+  for (; !error && python != std::filesystem::directory_iterator(); python.increment(error)) {
+    const std::filesystem::path packages = python->path() / "site-packages";
+    if (IsDirectory(packages / "nvidia")) return packages;
+  }
+  return "";
+}
+
 absl::StatusOr<Toolchain> FindToolchain(const ToolchainOptions& options) {
   if (std::string hidden = Environment("KVR_NO_CUDA"); !hidden.empty() && hidden != "0") {
     return Error(absl::StatusCode::kNotFound, "CUDA is hidden by KVR_NO_CUDA=" + hidden,
@@ -191,9 +205,15 @@ absl::StatusOr<Toolchain> FindToolchain(const ToolchainOptions& options) {
     return examine(LooksLikeWheels(place) ? Wheels(origin, place) : Toolkit(origin, place), place);
   };
   auto failed = [&] {
-    return Error(absl::StatusCode::kNotFound, "no usable NVRTC: " + looked,
-                 "set KVR_CUDA_HOME to a CUDA 12 or 13 toolkit, or to the site-packages directory "
-                 "that holds NVIDIA's nvrtc, runtime, crt and cccl wheels");
+    const std::string venv = InstallPath(".venv");
+    return Error(
+        absl::StatusCode::kNotFound, "no usable NVRTC: " + looked,
+        "set KVR_CUDA_HOME to a CUDA 12 or 13 toolkit, or get NVIDIA's wheels: python3 -m "
+        "venv '" +
+            venv + "' && '" + venv +
+            "/bin/pip' install --no-deps "
+            "nvidia-cuda-nvrtc==13.0.* nvidia-cuda-runtime==13.0.* nvidia-cuda-crt==13.0.* "
+            "nvidia-cuda-cccl==13.0.*");
   };
 
   std::string pinned = options.cuda_home;
@@ -202,7 +222,7 @@ absl::StatusOr<Toolchain> FindToolchain(const ToolchainOptions& options) {
     absl::StatusOr<Toolchain> toolchain = directory("KVR_CUDA_HOME", pinned);
     return toolchain.ok() ? toolchain : failed();
   }
-  std::string wheels = options.wheels.empty() ? Environment("KVR_WHEELS") : options.wheels;
+  std::string wheels = options.wheels.empty() ? WheelsDirectory() : options.wheels;
   const std::pair<std::string, std::string> places[] = {
       {"CUDA_HOME", Environment("CUDA_HOME")},
       {"wheels", wheels},
