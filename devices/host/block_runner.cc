@@ -2,6 +2,7 @@
 #include "devices/host/block_runner.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -17,87 +18,40 @@ namespace {
 namespace ctx = boost::context::detail;
 using State = BlockRunner::State;
 
-constexpr int64_t kGuard = 1024;  // bytes; also the alignment of dynamic shared memory
-constexpr unsigned char kGuardByte = 0xc5;
+constexpr int64_t kAlign = 1024;         // of static and dynamic shared memory
+constexpr int64_t kGap = 16 << 10;       // around them; an access that lands there is a fault
 constexpr unsigned char kPoison = 0xff;  // NaN in every floating type, -1 as an integer
 
 int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-// Byte offsets into State::memory.
-struct Layout {
-  explicit Layout(int64_t static_smem, int64_t dynamic_smem)
-      : static_begin(kGuard),
-        static_end(kGuard + static_smem),
-        dynamic_begin(RoundUp(static_end, kGuard) + (static_smem == 0 ? 0 : kGuard)),
-        dynamic_end(dynamic_begin + dynamic_smem),
-        size(RoundUp(dynamic_end, kGuard) + kGuard) {}
-  int64_t static_begin, static_end, dynamic_begin, dynamic_end, size;
-};
-
-absl::Status PrepareSharedMemory(State* state, const KernelCall& call, const Layout& layout) {
-  if (layout.size > state->memory_bytes) {
+// Places the launch's shared memory in State::memory and poisons it.
+absl::Status PrepareSharedMemory(State* state, const KernelCall& call) {
+  state->static_begin = kGap;
+  state->static_end = state->static_begin + call.static_smem;
+  state->dynamic_begin = RoundUp(state->static_end, kAlign) + (call.static_smem == 0 ? 0 : kGap);
+  state->dynamic_end = state->dynamic_begin + call.dynamic_smem;
+  state->shared_bytes = RoundUp(state->dynamic_end, kAlign) + kGap;
+  const bool grow = state->shared_bytes > state->memory_bytes;
+  if (grow) {
     std::free(state->memory);
-    state->memory =
-        static_cast<unsigned char*>(std::aligned_alloc(kGuard, static_cast<size_t>(layout.size)));
-    state->memory_bytes = state->memory == nullptr ? 0 : layout.size;
-    state->guarded_static = -1;
-    if (state->memory == nullptr) {
+    state->memory_bytes = 0;
+    state->memory = static_cast<unsigned char*>(
+        std::aligned_alloc(kAlign, static_cast<size_t>(state->shared_bytes)));
+  }
+  // Half of the time that a record can tell is left to one block.
+  if (grow || state->now > UINT32_MAX / 2) {
+    state->now = 0;
+    if (state->memory == nullptr || !state->log.Reset(state->shared_bytes)) {
+      state->memory_bytes = 0;
       return Error(absl::StatusCode::kResourceExhausted,
-                   absl::StrCat("no memory for ", layout.size, " bytes of shared memory"),
+                   absl::StrCat("no memory for ", state->shared_bytes, " bytes of shared memory"),
                    "free memory on this machine");
     }
+    state->memory_bytes = state->shared_bytes;
   }
-  if (state->guarded_static != call.static_smem || state->guarded_dynamic != call.dynamic_smem) {
-    std::memset(state->memory, kGuardByte, static_cast<size_t>(layout.size));
-    state->guarded_static = call.static_smem;
-    state->guarded_dynamic = call.dynamic_smem;
-  }
-  std::memset(state->memory + layout.static_begin, kPoison, static_cast<size_t>(call.static_smem));
-  std::memset(state->memory + layout.dynamic_begin, kPoison,
+  std::memset(state->memory + state->static_begin, kPoison, static_cast<size_t>(call.static_smem));
+  std::memset(state->memory + state->dynamic_begin, kPoison,
               static_cast<size_t>(call.dynamic_smem));
-  return absl::OkStatus();
-}
-
-// Offset of the first damaged byte in [begin, end), or -1.
-int64_t FindDamage(const unsigned char* memory, int64_t begin, int64_t end) {
-  // All equal their neighbour and the first is right: usual, and fast.
-  if (begin == end ||
-      (memory[begin] == kGuardByte && std::memcmp(memory + begin, memory + begin + 1,
-                                                  static_cast<size_t>(end - begin - 1)) == 0)) {
-    return -1;
-  }
-  return std::find_if(memory + begin, memory + end,
-                      [](unsigned char byte) { return byte != kGuardByte; }) -
-         memory;
-}
-
-std::string BlockText(const Dim3& b) {
-  return absl::StrCat("block (", b.x, ",", b.y, ",", b.z, ")");
-}
-
-absl::Status CheckGuards(State* state, const Dim3& block, const Layout& layout) {
-  struct Region {
-    const char* where;
-    int64_t begin, end, origin, size;
-  };
-  const int64_t static_size = layout.static_end - layout.static_begin;
-  const int64_t dynamic_size = layout.dynamic_end - layout.dynamic_begin;
-  const bool has_static = static_size > 0;
-  const Region regions[] = {
-      {has_static ? "static" : "dynamic", 0, layout.static_begin, layout.static_begin,
-       has_static ? static_size : dynamic_size},
-      {"static", layout.static_end, layout.dynamic_begin, layout.static_begin, static_size},
-      {"dynamic", layout.dynamic_end, layout.size, layout.dynamic_begin, dynamic_size},
-  };
-  for (const Region& region : regions) {
-    const int64_t at = FindDamage(state->memory, region.begin, region.end);
-    if (at < 0) continue;
-    state->guarded_static = -1;  // write the guards afresh
-    return Error(absl::StatusCode::kInternal,
-                 absl::StrCat(BlockText(block), ": a write at byte ", at - region.origin, " of ",
-                              region.where, " shared memory, which has ", region.size, " bytes"),
-                 "keep indices inside the arrays, or launch with more shared memory");
-  }
   return absl::OkStatus();
 }
 
@@ -115,15 +69,18 @@ absl::Status PrepareLanes(State* state, const Dim3& shape) {
   return absl::OkStatus();
 }
 
-void StartLanes(State* state, const KernelCall& call, const Dim3& block, const Layout& layout) {
+void StartLanes(State* state, const KernelCall& call, const Dim3& block) {
   const Dim3& shape = call.block;
+  const uint32_t now = ++state->now;
   uint32_t t = 0;
   for (uint32_t z = 0; z < shape.z; ++z) {
     for (uint32_t y = 0; y < shape.y; ++y) {
       for (uint32_t x = 0; x < shape.x; ++x, ++t) {
         Lane& lane = state->lanes[t];
-        lane.static_smem = state->memory + layout.static_begin;
-        lane.dynamic_smem = state->memory + layout.dynamic_begin;
+        lane.static_smem = state->memory + state->static_begin;
+        lane.dynamic_smem = state->memory + state->dynamic_begin;
+        lane.shared = state->memory;
+        lane.shared_bytes = static_cast<unsigned long>(state->shared_bytes);
         lane.thread = {x, y, z};
         lane.block = {block.x, block.y, block.z};
         lane.block_dim = {shape.x, shape.y, shape.z};
@@ -135,6 +92,11 @@ void StartLanes(State* state, const KernelCall& call, const Dim3& block, const L
         lane.state = state;
         lane.waits = Waits::kNothing;
         lane.context = nullptr;
+        lane.thread_index = t;
+        lane.since = now;
+        lane.site = 0;
+        lane.copies.clear();
+        lane.first_copy = lane.group = 0;
       }
     }
   }
@@ -144,6 +106,7 @@ void StartLanes(State* state, const KernelCall& call, const Dim3& block, const L
     warp.lanes = &state->lanes[32 * w];
     warp.exists = warp.ready = lanes == 32 ? ~0u : (1u << lanes) - 1;
     warp.done = warp.active_mask = 0;
+    warp.since = now;
     if (warp.open != 0) {  // an earlier block was given up
       for (Group& group : warp.group) group.arrived = 0;
       warp.open = 0;
@@ -161,29 +124,32 @@ BlockRunner::~BlockRunner() { std::free(state_->memory); }
 
 absl::Status BlockRunner::Run(const KernelCall& call, int64_t block) {
   State* state = state_.get();
-  const Layout layout(call.static_smem, call.dynamic_smem);
-  KVR_RETURN_IF_ERROR(PrepareSharedMemory(state, call, layout));
+  KVR_RETURN_IF_ERROR(PrepareSharedMemory(state, call));
   KVR_RETURN_IF_ERROR(PrepareLanes(state, call.block));
   const int64_t plane = int64_t{call.grid.x} * call.grid.y;
   const Dim3 index = {static_cast<uint32_t>(block % call.grid.x),
                       static_cast<uint32_t>(block % plane / call.grid.x),
                       static_cast<uint32_t>(block / plane)};
-  StartLanes(state, call, index, layout);
+  StartLanes(state, call, index);
   state->call = &call;
   state->failure.clear();
+  state->log.suspects.clear();
+  // Blocks take their warps in different orders, so that a kernel that counts on one gives itself
+  // away; a block always in the same, so that results repeat.
+  const int64_t first_warp = block % state->warps;
+  state->warp_step = block / state->warps % 2 == 0 ? 1 : state->warps - 1;
 
   SetThreadState(state);
-  state->current = &state->lanes[0];
+  state->current = &state->lanes[static_cast<size_t>(32 * first_warp)];
   StartFiber(state->current);
-  const ctx::transfer_t last = ctx::jump_fcontext(state->lanes[0].context, &state->outside);
+  const ctx::transfer_t last = ctx::jump_fcontext(state->current->context, &state->outside);
   static_cast<Lane*>(last.data)->context = last.fctx;
   SetThreadState(nullptr);
 
-  if (!state->failure.empty()) {
-    return Error(absl::StatusCode::kInternal, absl::StrCat(call.name, ": ", state->failure),
-                 state->fix);
-  }
-  return WithContext(call.name, CheckGuards(state, index, layout));
+  if (state->failure.empty()) state->failure = SettleSuspects(state, &state->fix);
+  if (state->failure.empty()) return absl::OkStatus();
+  return Error(absl::StatusCode::kInternal, absl::StrCat(call.name, ": ", state->failure),
+               state->fix);
 }
 
 }  // namespace kvr::host

@@ -6,10 +6,11 @@
 // collective costs one switch per lane.
 //
 // Threading: a BlockRunner belongs to one thread; several run at once. Fibers never migrate.
-// Errors: kInternal with block and thread: a barrier or collective that can never complete, a
-// write past shared memory (found by guards when the block ends), a stack overflow (found at the
-// next barrier or collective), __trap and failed assertions. Nothing waits for ever except a kernel
-// that loops for ever.
+// Errors: kInternal with block, thread and the author's line: a barrier or collective that can
+// never complete, an access past shared memory, two that race there, a stack overflow, __trap and
+// failed assertions. Nothing waits for ever except a kernel that loops for ever. Order: within a
+// block warps take turns when they wait; which one begins depends on the block's index alone, so
+// results repeat.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,8 @@ using EntryFunction = void (*)(void* const* params);
 struct KernelCall {
   EntryFunction entry = nullptr;
   void* const* params = nullptr;
-  std::string name;  // for errors
+  std::string name;                    // for errors
+  const char* const* sites = nullptr;  // the object's table of lines, also for errors
   Dim3 grid, block;
   int64_t static_smem = 0;  // bytes
   int64_t dynamic_smem = 0;

@@ -10,8 +10,11 @@
 
 namespace kvr::host {
 
-// The compiler refuses kernels whose frames come near this (jit/clang/clang.cc).
-inline constexpr size_t kStackBytes = 128 << 10;
+// Functions that call others check the limit when they begin, so what is below it must hold the
+// frame of one more: the compiler refuses those above 64 KiB (jit/clang/backend.h). The rest is for
+// the runtime's own calls.
+inline constexpr size_t kStackReserve = 80 << 10;
+inline constexpr size_t kStackBytes = (160 << 10) + kStackReserve;
 
 class FiberStacks {
  public:
@@ -22,7 +25,7 @@ class FiberStacks {
 
   absl::Status Reserve(int count);  // no fiber may be alive
   char* top(int i) const { return memory_ + (static_cast<size_t>(i) + 1) * kStride; }
-  char* bottom(int i) const { return top(i) - kStackBytes; }
+  char* limit(int i) const { return top(i) - kStackBytes + kStackReserve; }
 
  private:
   // Not a multiple of a page: equal frames of different lanes would share cache sets otherwise.

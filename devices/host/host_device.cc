@@ -253,6 +253,7 @@ class HostDevice : public Device {
       call.entry = f.entry;
       call.params = args->pointers();
       call.name = f.kernel.entry;
+      call.sites = f.sites;
       call.grid = grid;
       call.block = block;
       call.static_smem = f.kernel.resources.smem_static;

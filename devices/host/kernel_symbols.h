@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What host kernels may link to: the runtime's entry points (sdk/device/host/kvr_host_abi.h), the
-// functions of libc and libm that kernels call or the compiler's code generator inserts.
+// What host kernels may link to, with addresses; sdk/device/host/kvr_host_symbols.h lists it.
 #pragma once
 
 #include "absl/types/span.h"

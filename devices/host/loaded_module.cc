@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<LoadedModule>> LoadedModule::Create(ObjectLoader*
     return Error(absl::StatusCode::kInvalidArgument, "the binary lists no kernels",
                  "load what the compiler for host made");
   }
-  std::vector<std::string> symbols = {kCpuSymbol};
+  std::vector<std::string> symbols = {kCpuSymbol, kSitesSymbol};
   for (const BinaryKernel& kernel : binary.kernels) {
     symbols.push_back(kernel.symbol);
     symbols.push_back(absl::StrCat(kernel.symbol, kParamsSuffix));
@@ -40,8 +40,9 @@ absl::StatusOr<std::unique_ptr<LoadedModule>> LoadedModule::Create(ObjectLoader*
   for (size_t i = 0; i < binary.kernels.size(); ++i) {
     auto function = std::make_unique<HostFunction>();
     function->kernel = binary.kernels[i];
-    function->entry = reinterpret_cast<EntryFunction>(addresses[2 * i + 1]);
-    const auto* params = static_cast<const ParamTable*>(addresses[2 * i + 2]);
+    function->entry = reinterpret_cast<EntryFunction>(addresses[2 * i + 2]);
+    function->sites = static_cast<const char* const*>(addresses[1]);
+    const auto* params = static_cast<const ParamTable*>(addresses[2 * i + 3]);
     function->param_bytes.assign(params->bytes, params->bytes + params->count);
     module->functions_.push_back(std::move(function));
   }

@@ -26,9 +26,13 @@ struct ParamTable {
   uint32_t bytes[kMaxArgs];
 };
 
+// The object's table of lines, C strings.
+inline constexpr char kSitesSymbol[] = "kvr_host_sites";
+
 struct HostFunction {
   BinaryKernel kernel;
   EntryFunction entry = nullptr;
+  const char* const* sites = nullptr;
   std::vector<uint32_t> param_bytes;
   std::atomic<int64_t> dynamic_smem{0};  // opted in
 };

@@ -15,21 +15,11 @@ namespace {
 namespace ctx = boost::context::detail;
 using State = BlockRunner::State;
 
-// What is left of a stack when a barrier or collective calls it overflown.
-constexpr int kStackReserve = 8192;
-
 // initial-exec: 8 bytes of static TLS that dlopen can always provide, and no call to reach them.
 __attribute__((tls_model("initial-exec"))) thread_local State* thread_state = nullptr;
 
-Lane* AsLane(const kvr_host_lane* self) {
-  return static_cast<Lane*>(const_cast<kvr_host_lane*>(self));
-}
-
 std::string Coordinates(const kvr_host_dim& d) {
   return absl::StrCat("(", d.x, ",", d.y, ",", d.z, ")");
-}
-std::string ThreadText(const Lane& lane) {
-  return absl::StrCat("thread ", Coordinates(lane.thread));
 }
 
 inline void SwitchTo(Lane* from, Lane* to) {
@@ -39,30 +29,18 @@ inline void SwitchTo(Lane* from, Lane* to) {
   static_cast<Lane*>(back.data)->context = back.fctx;
 }
 
-// Gives the block up: no fiber of it runs again.
-[[noreturn]] void Fail(Lane* self, std::string what, std::string_view fix) {
-  State* state = self->state;
-  state->failure = std::move(what);
-  state->fix = fix;
-  SwitchTo(self, &state->outside);
-  __builtin_unreachable();
-}
-
-[[noreturn]] void FailAt(Lane* self, const std::string& what, std::string_view fix) {
-  Fail(self, absl::StrCat("block ", Coordinates(self->block), ", ", ThreadText(*self), ": ", what),
-       fix);
-}
-
 std::string Condition(const Lane& lane) {
   if (lane.warp_state->done & (1u << lane.lane)) return "has returned";
   switch (lane.waits) {
     case Waits::kCollective: {
       const Group& group = lane.warp_state->group[lane.place];
-      return absl::StrCat("waits in ", group.name, " (mask 0x", absl::Hex(group.mask), ")");
+      return absl::StrCat("waits in ", group.name, SiteText(lane, lane.site), " (mask 0x",
+                          absl::Hex(group.mask), ")");
     }
     case Waits::kBarrier:
       return absl::StrCat("waits at ", lane.state->barrier[lane.place].name,
-                          lane.place == 0 ? "" : absl::StrCat(" (barrier ", lane.place, ")"));
+                          lane.place == 0 ? "" : absl::StrCat(" (barrier ", lane.place, ")"),
+                          SiteText(lane, lane.site));
     default:
       return "runs";
   }
@@ -89,8 +67,8 @@ std::string Condition(const Lane& lane) {
         }
       }
     }
-    std::string what = absl::StrCat("divergence in block ", Coordinates(lane.block), ": ",
-                                    ThreadText(lane), " ", Condition(lane));
+    std::string what = absl::StrCat("divergence in ", BlockText(lane), ": ", ThreadText(lane), " ",
+                                    Condition(lane));
     if (culprit != nullptr) {
       absl::StrAppend(&what, ", which ", ThreadText(*culprit), " cannot reach: it ",
                       Condition(*culprit));
@@ -108,11 +86,11 @@ std::string Condition(const Lane& lane) {
 // place in the code are what a GPU would run together.
 bool ReleaseActiveMask(Warp& warp) {
   if (warp.active_mask == 0) return false;
-  const void* site = warp.lanes[std::countr_zero(warp.active_mask)].site;
+  const void* place = warp.lanes[std::countr_zero(warp.active_mask)].mask_place;
   uint32_t together = 0;
   for (uint32_t rest = warp.active_mask; rest != 0; rest &= rest - 1) {
     const int i = std::countr_zero(rest);
-    if (warp.lanes[i].site == site) together |= 1u << i;
+    if (warp.lanes[i].mask_place == place) together |= 1u << i;
   }
   for (uint32_t rest = together; rest != 0; rest &= rest - 1) {
     warp.lanes[std::countr_zero(rest)].result = together;
@@ -129,7 +107,7 @@ __attribute__((noinline)) Lane* PickElsewhere(Lane* self) {
     return &self->warp_state->lanes[std::countr_zero(self->warp_state->ready)];
   }
   for (uint32_t i = 1; i < state->warps; ++i) {
-    Warp& warp = state->warp[(self->warp + i) % state->warps];
+    Warp& warp = state->warp[(self->warp + i * state->warp_step) % state->warps];
     if (warp.ready != 0 || ReleaseActiveMask(warp)) {
       return &warp.lanes[std::countr_zero(warp.ready)];
     }
@@ -142,12 +120,6 @@ inline Lane* PickNext(Lane* self) {
   if (warp.ready == 0) return PickElsewhere(self);
   const uint32_t above = warp.ready & (~1u << self->lane);
   return &warp.lanes[std::countr_zero(above != 0 ? above : warp.ready)];
-}
-
-inline void CheckStack(Lane* self) {
-  if (static_cast<const char*>(__builtin_frame_address(0)) < self->stack_limit) [[unlikely]] {
-    FailAt(self, "stack overflow", "recurse less deeply, or keep large arrays in shared memory");
-  }
 }
 
 // `self` waits from here on; returns when it was made ready again.
@@ -182,13 +154,17 @@ void OpenGroup(Lane* self, Group* group, uint32_t mask, kvr_host_fn fn, const ch
   }
 }
 
+constexpr char kSyncthreads[] = "__syncthreads";
+constexpr char kSyncthreadsCount[] = "__syncthreads_count/_and/_or";
+constexpr char kNamedBarrier[] = "a named barrier";
+
 // Returns the barrier's predicate count when it was waited for.
-uint32_t Arrive(Lane* self, unsigned id, unsigned count, const char* name, bool predicate,
-                bool wait) {
+uint32_t Arrive(Lane* self, unsigned id, unsigned count, const char* name, unsigned site,
+                bool predicate, bool wait) {
   State* state = self->state;
-  CheckStack(self);
+  self->site = site;
   if (id >= kBarriers) {
-    FailAt(self, absl::StrCat("barrier ", id, " does not exist"), "use barriers 0 to 15");
+    FailAt(self, site, absl::StrCat("barrier ", id, " does not exist"), "use barriers 0 to 15");
   }
   Barrier& barrier = state->barrier[id];
   const uint32_t expected = count == 0 ? state->threads : count;
@@ -197,7 +173,7 @@ uint32_t Arrive(Lane* self, unsigned id, unsigned count, const char* name, bool 
     barrier.expected = expected;
     barrier.predicates = 0;
   } else if (barrier.expected != expected || barrier.name != name) {
-    FailAt(self,
+    FailAt(self, site,
            absl::StrCat("comes to ", name, " for ", expected, " threads while ", barrier.arrived,
                         " wait at ", barrier.name, " for ", barrier.expected),
            "all threads must come to the same kind of barrier");
@@ -206,8 +182,14 @@ uint32_t Arrive(Lane* self, unsigned id, unsigned count, const char* name, bool 
   if (++barrier.arrived == barrier.expected) {
     barrier.arrived = 0;
     barrier.last_result = barrier.predicates;
+    // All that happened before this, in those that wait, happened before what they do next.
+    const uint32_t now = self->since = ++state->now;
     for (uint32_t w = 0; w < state->warps; ++w) {
-      state->warp[w].ready |= barrier.waiting[w];
+      Warp& warp = state->warp[w];
+      for (uint32_t rest = barrier.waiting[w]; rest != 0; rest &= rest - 1) {
+        warp.lanes[std::countr_zero(rest)].since = now;
+      }
+      warp.ready |= barrier.waiting[w];
       barrier.waiting[w] = 0;
     }
     return barrier.last_result;
@@ -220,18 +202,38 @@ uint32_t Arrive(Lane* self, unsigned id, unsigned count, const char* name, bool 
   return barrier.last_result;
 }
 
-constexpr char kSyncthreads[] = "__syncthreads";
-constexpr char kSyncthreadsCount[] = "__syncthreads_count/_and/_or";
-constexpr char kNamedBarrier[] = "a named barrier";
-
 }  // namespace
+
+std::string BlockText(const Lane& lane) { return absl::StrCat("block ", Coordinates(lane.block)); }
+
+std::string ThreadText(const Lane& lane) {
+  return absl::StrCat("thread ", Coordinates(lane.thread));
+}
+
+std::string SiteText(const Lane& lane, uint32_t site) {
+  return site == 0 ? "" : absl::StrCat(" at ", lane.state->call->sites[site]);
+}
+
+void Fail(Lane* self, std::string what, std::string_view fix) {
+  State* state = self->state;
+  state->failure = std::move(what);
+  state->fix = fix;
+  SwitchTo(self, &state->outside);
+  __builtin_unreachable();
+}
+
+void FailAt(Lane* self, uint32_t site, const std::string& what, std::string_view fix) {
+  Fail(self,
+       absl::StrCat(BlockText(*self), ", ", ThreadText(*self), SiteText(*self, site), ": ", what),
+       fix);
+}
 
 void SetThreadState(State* state) { thread_state = state; }
 
 void StartFiber(Lane* lane) {
   State* state = lane->state;
   const int stack = state->fibers++;
-  lane->stack_limit = state->stacks.bottom(stack) + kStackReserve;
+  lane->stack_limit = state->stacks.limit(stack);
   lane->context = ctx::make_fcontext(state->stacks.top(stack), kStackBytes, &FiberMain);
 }
 
@@ -264,16 +266,16 @@ extern "C" {
 const kvr_host_lane* kvr_host_self(void) noexcept { return kvr::host::thread_state->current; }
 
 void kvr_host_collective(const kvr_host_lane* lane, unsigned mask, kvr_host_fn fn, void* args,
-                         const char* name) noexcept {
+                         const char* name, unsigned site) noexcept {
   using kvr::host::Group;
   Lane* self = AsLane(lane);
   kvr::host::Warp& warp = *self->warp_state;
-  kvr::host::CheckStack(self);
+  self->site = site;
   mask &= warp.exists;
   const uint32_t bit = 1u << self->lane;
   if ((mask & bit) == 0) [[unlikely]] {
     kvr::host::FailAt(
-        self,
+        self, site,
         absl::StrCat("comes to ", name, " with a mask that leaves it out, 0x", absl::Hex(mask)),
         "the mask must name every lane that calls");
   }
@@ -290,6 +292,7 @@ void kvr_host_collective(const kvr_host_lane* lane, unsigned mask, kvr_host_fn f
     group->arrived = 0;
     --warp.open;
     warp.ready |= mask;
+    warp.since = ++self->state->now;
     return;
   }
   self->waits = kvr::host::Waits::kCollective;
@@ -297,23 +300,25 @@ void kvr_host_collective(const kvr_host_lane* lane, unsigned mask, kvr_host_fn f
   kvr::host::Suspend(self);
 }
 
-void kvr_host_barrier(const kvr_host_lane* self, unsigned id, unsigned count) noexcept {
+void kvr_host_barrier(const kvr_host_lane* self, unsigned id, unsigned count,
+                      unsigned site) noexcept {
   const char* name = id == 0 ? kvr::host::kSyncthreads : kvr::host::kNamedBarrier;
-  Arrive(AsLane(self), id, count, name, false, true);
+  Arrive(AsLane(self), id, count, name, site, false, true);
 }
 
-void kvr_host_barrier_arrive(const kvr_host_lane* self, unsigned id, unsigned count) noexcept {
+void kvr_host_barrier_arrive(const kvr_host_lane* self, unsigned id, unsigned count,
+                             unsigned site) noexcept {
   const char* name = id == 0 ? kvr::host::kSyncthreads : kvr::host::kNamedBarrier;
-  Arrive(AsLane(self), id, count, name, false, false);
+  Arrive(AsLane(self), id, count, name, site, false, false);
 }
 
-unsigned kvr_host_barrier_count(const kvr_host_lane* self, int predicate) noexcept {
-  return Arrive(AsLane(self), 0, 0, kvr::host::kSyncthreadsCount, predicate != 0, true);
+unsigned kvr_host_barrier_count(const kvr_host_lane* self, int predicate, unsigned site) noexcept {
+  return Arrive(AsLane(self), 0, 0, kvr::host::kSyncthreadsCount, site, predicate != 0, true);
 }
 
-unsigned kvr_host_active_mask(const kvr_host_lane* lane, const void* site) noexcept {
+unsigned kvr_host_active_mask(const kvr_host_lane* lane, const void* place) noexcept {
   Lane* self = AsLane(lane);
-  self->site = site;
+  self->mask_place = place;
   self->waits = kvr::host::Waits::kActiveMask;
   self->warp_state->active_mask |= 1u << self->lane;
   kvr::host::Suspend(self);
@@ -323,6 +328,7 @@ unsigned kvr_host_active_mask(const kvr_host_lane* lane, const void* site) noexc
 void kvr_host_yield(const kvr_host_lane* lane) noexcept {
   Lane* self = AsLane(lane);
   auto& warp = *self->warp_state;
+  self->since = ++self->state->now;  // it may see what another has released
   // Lanes above in the warp, then the other warps, then from the first lane again.
   const uint32_t above = warp.ready & (~1u << self->lane);
   Lane* next = above != 0 ? &warp.lanes[std::countr_zero(above)] : nullptr;
@@ -337,8 +343,14 @@ void kvr_host_yield(const kvr_host_lane* lane) noexcept {
   kvr::host::SwitchTo(self, next);
 }
 
-void kvr_host_fail(const kvr_host_lane* self, const char* message) noexcept {
-  kvr::host::FailAt(AsLane(self), message, "see the kernel's source");
+void kvr_host_fail(const kvr_host_lane* lane, const char* message, unsigned site) noexcept {
+  Lane* self = AsLane(lane);
+  kvr::host::FailAt(self, site != 0 ? site : self->site, message, "see the kernel's source");
+}
+
+void kvr_host_stack_overflow(const kvr_host_lane* self) noexcept {
+  kvr::host::FailAt(AsLane(self), 0, "stack overflow",
+                    "recurse less deeply, or keep large arrays in shared memory");
 }
 
 }  // extern "C"

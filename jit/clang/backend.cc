@@ -9,7 +9,6 @@
 #include <llvm/Demangle/Demangle.h>
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/DiagnosticInfo.h>
-#include <llvm/IR/DiagnosticPrinter.h>
 #include <llvm/IR/GlobalVariable.h>
 #include <llvm/IR/LLVMContext.h>
 #include <llvm/IR/LegacyPassManager.h>
@@ -30,6 +29,8 @@
 #include "absl/strings/str_join.h"
 #include "core/fingerprint.h"
 #include "core/status.h"
+#include "jit/clang/checks.h"
+#include "jit/clang/instrument.h"
 
 namespace kvr::clang_jit {
 namespace {
@@ -50,33 +51,12 @@ HostCpu DetectCpu() {
   return cpu;
 }
 
-struct Messages {
-  std::vector<AssemblyError>* assembly;
-  std::string large_frame;
-};
-
-void HandleDiagnostic(const llvm::DiagnosticInfo* info, void* context) {
-  auto* messages = static_cast<Messages*>(context);
-  if (const auto* frame = llvm::dyn_cast<llvm::DiagnosticInfoStackSize>(info)) {
-    messages->large_frame = absl::StrCat(
-        "the stack frame of ", llvm::demangle(frame->getFunction().getName().str()), " is ",
-        frame->getStackSize(), " bytes, at most ", kMaxFrameBytes, " are possible on host");
-    return;
-  }
-  if (info->getSeverity() != llvm::DS_Error) return;
-  AssemblyError error;
-  if (const auto* source = llvm::dyn_cast<llvm::DiagnosticInfoSrcMgr>(info)) {
-    error.cookie = source->getLocCookie();
-    error.message = source->getSMDiag().getMessage().str();
-  } else {
-    if (const auto* assembly = llvm::dyn_cast<llvm::DiagnosticInfoInlineAsm>(info)) {
-      error.cookie = assembly->getLocCookie();
-    }
-    llvm::raw_string_ostream stream(error.message);
-    llvm::DiagnosticPrinterRawOStream printer(stream);
-    info->print(printer);
-  }
-  messages->assembly->push_back(std::move(error));
+void NoteLargeFrame(const llvm::DiagnosticInfo* info, void* message) {
+  const auto* frame = llvm::dyn_cast<llvm::DiagnosticInfoStackSize>(info);
+  if (frame == nullptr) return;
+  *static_cast<std::string*>(message) = absl::StrCat(
+      "the stack frame of ", llvm::demangle(frame->getFunction().getName().str()), " is ",
+      frame->getStackSize(), " bytes, at most ", kMaxFrameBytes, " are possible on host");
 }
 
 absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> MakeTargetMachine() {
@@ -84,7 +64,6 @@ absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> MakeTargetMachine() {
     LLVMInitializeX86TargetInfo();
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();
-    LLVMInitializeX86AsmParser();
     LLVMInitializeX86AsmPrinter();
     return true;
   }();
@@ -102,7 +81,18 @@ absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> MakeTargetMachine() {
       llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
 }
 
-void Optimise(llvm::Module* module, llvm::TargetMachine* machine) {
+struct InstrumentPass : llvm::PassInfoMixin<InstrumentPass> {
+  const std::vector<std::string>* entries;
+  const Places* places;
+
+  llvm::PreservedAnalyses run(llvm::Module& module, llvm::ModuleAnalysisManager&) {
+    Instrument(&module, *entries, *places);
+    return llvm::PreservedAnalyses::none();
+  }
+  static bool isRequired() { return true; }
+};
+
+void Optimise(llvm::Module* module, llvm::TargetMachine* machine, InstrumentPass instrument) {
   llvm::PipelineTuningOptions tuning;
   tuning.LoopVectorization = true;
   tuning.SLPVectorization = true;
@@ -119,6 +109,10 @@ void Optimise(llvm::Module* module, llvm::TargetMachine* machine) {
   builder.registerFunctionAnalyses(functions);
   builder.registerLoopAnalyses(loops);
   builder.crossRegisterProxies(loops, functions, components, modules);
+  builder.registerOptimizerEarlyEPCallback(
+      [&](llvm::ModulePassManager& passes, llvm::OptimizationLevel) {
+        passes.addPass(InstrumentPass(instrument));
+      });
   builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2).run(*module, modules);
 }
 
@@ -129,12 +123,14 @@ const HostCpu& TargetCpu() {
   return cpu;
 }
 
-absl::StatusOr<std::string> EmitObject(llvm::Module* module, std::vector<AssemblyError>* assembly) {
+absl::StatusOr<std::string> EmitObject(llvm::Module* module,
+                                       const std::vector<std::string>& entries,
+                                       const Places& places, std::vector<Diagnostic>* undefined) {
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<llvm::TargetMachine> machine, MakeTargetMachine());
   module->setTargetTriple(kTargetTriple);
   module->setDataLayout(machine->createDataLayout());
-  Messages messages{assembly, {}};
-  module->getContext().setDiagnosticHandlerCallBack(&HandleDiagnostic, &messages);
+  std::string large_frame;
+  module->getContext().setDiagnosticHandlerCallBack(&NoteLargeFrame, &large_frame);
   for (llvm::Function& function : *module) {
     if (!function.isDeclaration()) {
       function.addFnAttr("warn-stack-size", absl::StrCat(kMaxFrameBytes));
@@ -143,7 +139,14 @@ absl::StatusOr<std::string> EmitObject(llvm::Module* module, std::vector<Assembl
   llvm::Constant* cpu = llvm::ConstantDataArray::getString(module->getContext(), TargetCpu().id);
   new llvm::GlobalVariable(*module, cpu->getType(), /*isConstant=*/true,
                            llvm::GlobalValue::ExternalLinkage, cpu, kCpuSymbol);
-  Optimise(module, machine.get());
+  InstrumentPass instrument;
+  instrument.entries = &entries;
+  instrument.places = &places;
+  Optimise(module, machine.get(), instrument);
+  *undefined = FindUndefined(*module, places);
+  if (!undefined->empty()) {
+    return Error(absl::StatusCode::kInvalidArgument, undefined->front().message, "define it");
+  }
 
   llvm::SmallVector<char, 0> object;
   llvm::raw_svector_ostream stream(object);
@@ -154,15 +157,13 @@ absl::StatusOr<std::string> EmitObject(llvm::Module* module, std::vector<Assembl
   }
   emit.run(*module);
   module->getContext().setDiagnosticHandlerCallBack(nullptr, nullptr);
-  if (!assembly->empty()) {
-    return Error(absl::StatusCode::kInvalidArgument, assembly->front().message,
-                 "use the primitives of kvr/device.cuh");
-  }
-  if (!messages.large_frame.empty()) {
-    return Error(absl::StatusCode::kInvalidArgument, messages.large_frame,
+  if (!large_frame.empty()) {
+    return Error(absl::StatusCode::kInvalidArgument, large_frame,
                  "keep large arrays in shared memory");
   }
-  return std::string(object.data(), object.size());
+  std::string bytes(object.data(), object.size());
+  KVR_RETURN_IF_ERROR(CheckObjectSymbols(bytes));
+  return bytes;
 }
 
 }  // namespace kvr::clang_jit

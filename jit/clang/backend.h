@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "jit/clang/places.h"
 
 namespace llvm {
 class Module;
@@ -26,20 +27,18 @@ const HostCpu& TargetCpu();
 
 inline constexpr char kTargetTriple[] = "x86_64-unknown-linux-gnu";
 
-// A stack frame above this is refused: fibers have 128 KiB (devices/host/fiber_stack.h).
+// A stack frame above this is refused: see devices/host/fiber_stack.h.
 inline constexpr int64_t kMaxFrameBytes = 64 << 10;
 
 // The object says which CPU it is for: a C string under this symbol, HostCpu::id. The host device
 // refuses objects of another (devices/host/loaded_module.cc).
 inline constexpr char kCpuSymbol[] = "kvr_host_cpu";
 
-struct AssemblyError {
-  uint64_t cookie = 0;  // of the inline assembly's !srcloc
-  std::string message;
-};
-
-// Optimises (-O2 with both vectorisers) and emits. A multiply and an add are fused only where the
-// front end allowed it. Errors: too large a frame, or `*assembly` is not empty.
-absl::StatusOr<std::string> EmitObject(llvm::Module* module, std::vector<AssemblyError>* assembly);
+// Optimises (-O2 with both vectorisers), instruments (instrument.h) and emits. A multiply and an
+// add are fused only where the front end allowed it. Errors: too large a frame; something
+// undefined, then `*undefined` says what and where.
+absl::StatusOr<std::string> EmitObject(llvm::Module* module,
+                                       const std::vector<std::string>& entries,
+                                       const Places& places, std::vector<Diagnostic>* undefined);
 
 }  // namespace kvr::clang_jit

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,9 +20,11 @@
 #include "core/fingerprint.h"
 #include "core/status.h"
 #include "jit/clang/backend.h"
+#include "jit/clang/checks.h"
 #include "jit/clang/entries.h"
 #include "jit/clang/frontend.h"
 #include "jit/clang/module_id.h"
+#include "jit/clang/places.h"
 #include "jit/clang/shared_memory.h"
 #include "jit/diagnostics.h"
 
@@ -36,7 +39,6 @@ constexpr std::string_view kTarget = "host";
 constexpr char kUnitDir[] = "/kvr/unit/";
 constexpr char kRuntimeDir[] = "/kvr/host/";
 constexpr char kMainPath[] = "/kvr/host/kvr_main.cc";
-constexpr char kEntriesFile[] = "kvr_entries";  // what #line calls the generated entries
 
 constexpr unsigned kStackBytes = 64 << 20;  // for deep templates
 
@@ -136,7 +138,7 @@ bool ClangCompiler::Supports(std::string_view target, std::string* reason) const
 // The runtime's header, the unit, and an entry per kernel, each on a line of its own.
 std::string MainText(const Unit& unit) {
   std::string text = absl::StrCat("#include \"kvr_host.h\"\n#include <", std::string(kUnitFileName),
-                                  ">\n#line 1 \"", kEntriesFile, "\"\n");
+                                  ">\n#line 1 \"", clang_jit::kEntriesFile, "\"\n");
   for (size_t i = 0; i < unit.entries.size(); ++i) {
     absl::StrAppend(&text, "KVR_HOST_ENTRY_(", i, ", ", unit.entries[i], ")\n");
   }
@@ -147,7 +149,7 @@ std::string MainText(const Unit& unit) {
 void BringHome(const Unit& unit, Diagnostic* diagnostic) {
   if (diagnostic->file.rfind(kUnitDir, 0) == 0) {
     diagnostic->file = diagnostic->file.substr(sizeof kUnitDir - 1);
-  } else if (diagnostic->file == kEntriesFile) {
+  } else if (diagnostic->file == clang_jit::kEntriesFile) {
     const size_t entry = static_cast<size_t>(diagnostic->line) - 1;
     if (entry >= unit.entries.size()) return;
     diagnostic->message = absl::StrCat(unit.entries[entry], ": ", diagnostic->message);
@@ -189,24 +191,28 @@ absl::StatusOr<CompiledUnit> ClangCompiler::CompileHere(const Unit& unit) const 
     absl::StrAppend(&log, RenderDiagnostic(unit, diagnostic), "\n");
   }
   if (front.module == nullptr) return CompileError(unit, front.diagnostics, log);
-
-  KVR_ASSIGN_OR_RETURN(const std::vector<std::string> symbols,
-                       clang_jit::NameEntries(front.module.get(), unit.entries.size()));
-  absl::StatusOr<std::vector<clang_jit::EntryResources>> resources =
-      clang_jit::PlaceSharedMemory(front.module.get(), symbols);
-  if (!resources.ok()) return WithContext(unit.name, resources.status());
-  std::vector<clang_jit::AssemblyError> assembly;
-  absl::StatusOr<std::string> object = clang_jit::EmitObject(front.module.get(), &assembly);
-  if (!assembly.empty()) {
-    std::vector<Diagnostic> diagnostics;
-    for (const clang_jit::AssemblyError& error : assembly) {
-      Diagnostic diagnostic = front.assembly[error.cookie];
-      diagnostic.message = absl::StrCat("PTX cannot run on host: ", error.message);
-      BringHome(unit, &diagnostic);
-      diagnostics.push_back(std::move(diagnostic));
-    }
+  const auto fail = [&](std::vector<Diagnostic> diagnostics) {
+    for (Diagnostic& diagnostic : diagnostics) BringHome(unit, &diagnostic);
     return CompileError(unit, diagnostics, log);
+  };
+  std::set<std::string> own;
+  for (const BundleFile& file : unit.files) own.insert(file.name);
+  const clang_jit::Places places(kUnitDir, std::move(own));
+  if (auto refused = clang_jit::FindRefused(*front.module, places); !refused.empty()) {
+    return fail(std::move(refused));
   }
+
+  std::vector<Diagnostic> undefined;
+  const absl::StatusOr<std::vector<std::string>> symbols =
+      clang_jit::NameEntries(front.module.get(), unit.entries.size(), &undefined);
+  if (!undefined.empty()) return fail(std::move(undefined));
+  KVR_RETURN_IF_ERROR(symbols.status());
+  absl::StatusOr<std::vector<clang_jit::EntryResources>> resources =
+      clang_jit::PlaceSharedMemory(front.module.get(), *symbols);
+  if (!resources.ok()) return WithContext(unit.name, resources.status());
+  absl::StatusOr<std::string> object =
+      clang_jit::EmitObject(front.module.get(), *symbols, places, &undefined);
+  if (!undefined.empty()) return fail(std::move(undefined));
   if (!object.ok()) return WithContext(unit.name, object.status());
 
   CompiledUnit compiled;
@@ -215,7 +221,7 @@ absl::StatusOr<CompiledUnit> ClangCompiler::CompileHere(const Unit& unit) const 
   for (size_t i = 0; i < unit.entries.size(); ++i) {
     BinaryKernel kernel;
     kernel.entry = unit.entries[i];
-    kernel.symbol = symbols[i];
+    kernel.symbol = (*symbols)[i];
     kernel.resources.smem_static = (*resources)[i].smem_static;
     if ((*resources)[i].max_threads > 0) kernel.resources.max_threads = (*resources)[i].max_threads;
     compiled.kernels.push_back(std::move(kernel));

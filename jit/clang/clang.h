@@ -4,8 +4,9 @@
 // header. Units are compiled as C++20 behind sdk/device/host/kvr_host.h to x86-64 ELF objects for
 // the CPU this process runs on.
 //
-//   unit → frontend.h (Clang: source to LLVM IR) → shared_memory.h (__shared__ variables get their
-//   place) → backend.h (LLVM: optimise, emit)
+//   unit → frontend.h (Clang: source to LLVM IR) → checks.h (what must not run here) →
+//   shared_memory.h (__shared__ variables get their place) → backend.h (LLVM: optimise,
+//   instrument.h, emit)
 //
 // A kernel's symbol is its mangled name; the function there takes the launch's argument pointers.
 // Beside it lies <symbol>_params, the table of parameter sizes that devices/host/loaded_module.h

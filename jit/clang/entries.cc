@@ -8,10 +8,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "jit/clang/checks.h"
 
 namespace kvr::clang_jit {
 
-absl::StatusOr<std::vector<std::string>> NameEntries(llvm::Module* module, size_t count) {
+absl::StatusOr<std::vector<std::string>> NameEntries(llvm::Module* module, size_t count,
+                                                     std::vector<Diagnostic>* undefined) {
   // Keeps alive what nothing else would; the entries are external anyway.
   if (llvm::GlobalVariable* used = module->getGlobalVariable("llvm.compiler.used")) {
     used->eraseFromParent();
@@ -30,6 +32,13 @@ absl::StatusOr<std::vector<std::string>> NameEntries(llvm::Module* module, size_
     if (entry == nullptr || params == nullptr || kernel == nullptr) {
       return Error(absl::StatusCode::kInternal, absl::StrCat("the unit has no ", name),
                    "report this as a fault of the host compiler");
+    }
+    if (kernel->isDeclaration()) {
+      Diagnostic& diagnostic = undefined->emplace_back();
+      diagnostic.file = kEntriesFile;
+      diagnostic.line = static_cast<int>(i) + 1;
+      diagnostic.message = UndefinedMessage(*kernel);
+      return Error(absl::StatusCode::kInvalidArgument, diagnostic.message, "define it");
     }
     marker->eraseFromParent();
     const auto same = std::find(kernels.begin(), kernels.end(), kernel) - kernels.begin();

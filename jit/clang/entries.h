@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "jit/diagnostics.h"
 
 namespace llvm {
 class Module;
@@ -16,7 +17,12 @@ class Module;
 
 namespace kvr::clang_jit {
 
-// The symbols of entries 0..count-1; entries that name one kernel share its symbol.
-absl::StatusOr<std::vector<std::string>> NameEntries(llvm::Module* module, size_t count);
+// What #line calls the generated entries, one a line.
+inline constexpr char kEntriesFile[] = "kvr_entries";
+
+// The symbols of entries 0..count-1; entries that name one kernel share its symbol. Errors: a
+// kernel that is declared only, then `*undefined` says so at the entry's line.
+absl::StatusOr<std::vector<std::string>> NameEntries(llvm::Module* module, size_t count,
+                                                     std::vector<Diagnostic>* undefined);
 
 }  // namespace kvr::clang_jit

@@ -2,6 +2,9 @@
 #include "jit/clang/frontend.h"
 
 #include <clang/AST/ASTConsumer.h>
+#include <clang/AST/ASTContext.h>
+#include <clang/AST/Decl.h>
+#include <clang/AST/DeclCXX.h>
 #include <clang/Basic/Diagnostic.h>
 #include <clang/Basic/FileManager.h>
 #include <clang/Basic/SourceManager.h>
@@ -10,14 +13,13 @@
 #include <clang/Frontend/CompilerInstance.h>
 #include <clang/Frontend/CompilerInvocation.h>
 #include <clang/Frontend/FrontendAction.h>
-#include <llvm/IR/Constants.h>
-#include <llvm/IR/InstIterator.h>
-#include <llvm/IR/Instructions.h>
 #include <llvm/IR/LLVMContext.h>
 #include <llvm/IR/Module.h>
 #include <llvm/Support/MemoryBuffer.h>
 #include <llvm/Support/VirtualFileSystem.h>
 #include <llvm/Support/raw_ostream.h>
+
+#include "jit/clang/checks.h"
 
 namespace kvr::clang_jit {
 namespace {
@@ -32,26 +34,15 @@ void SetPlace(const clang::SourceManager& sources, clang::SourceLocation locatio
   diagnostic->column = static_cast<int>(at.getColumn());
 }
 
-// What Clang's code generator calls a location cookie is the location's raw encoding.
-std::map<uint64_t, Diagnostic> FindAssembly(const llvm::Module& module,
-                                            const clang::SourceManager& sources) {
-  std::map<uint64_t, Diagnostic> places;
-  for (const llvm::Function& function : module) {
-    for (const llvm::Instruction& instruction : llvm::instructions(function)) {
-      const auto* call = llvm::dyn_cast<llvm::CallBase>(&instruction);
-      if (call == nullptr || !call->isInlineAsm()) continue;
-      const llvm::MDNode* locations = call->getMetadata("srcloc");
-      if (locations == nullptr || locations->getNumOperands() == 0) continue;
-      const auto* cookie = llvm::mdconst::dyn_extract<llvm::ConstantInt>(locations->getOperand(0));
-      if (cookie == nullptr) continue;
-      const uint64_t raw = cookie->getZExtValue();
-      SetPlace(sources,
-               clang::SourceLocation::getFromRawEncoding(
-                   static_cast<clang::SourceLocation::UIntTy>(raw)),
-               &places[raw]);
-    }
+// The first piece of assembly outside any function.
+const clang::Decl* FindFileScopeAssembly(const clang::DeclContext& context) {
+  for (const clang::Decl* declaration : context.decls()) {
+    if (llvm::isa<clang::FileScopeAsmDecl>(declaration)) return declaration;
+    if (!llvm::isa<clang::NamespaceDecl, clang::LinkageSpecDecl>(declaration)) continue;
+    const auto* inner = llvm::cast<clang::DeclContext>(declaration);
+    if (const clang::Decl* found = FindFileScopeAssembly(*inner)) return found;
   }
-  return places;
+  return nullptr;
 }
 
 class Collector : public clang::DiagnosticConsumer {
@@ -105,8 +96,15 @@ class IrAction : public clang::ASTFrontendAction {
   }
   void EndSourceFileAction() override {
     output_.module.reset(generator_->ReleaseModule());
-    if (output_.module != nullptr) {
-      output_.assembly = FindAssembly(*output_.module, getCompilerInstance().getSourceManager());
+    if (output_.module == nullptr || output_.module->getModuleInlineAsm().empty()) return;
+    output_.module = nullptr;
+    Diagnostic& diagnostic = output_.diagnostics.emplace_back();
+    diagnostic.message = kAssemblyMessage;
+    clang::CompilerInstance& compiler = getCompilerInstance();
+    const clang::Decl* found =
+        FindFileScopeAssembly(*compiler.getASTContext().getTranslationUnitDecl());
+    if (found != nullptr) {
+      SetPlace(compiler.getSourceManager(), found->getLocation(), &diagnostic);
     }
   }
 
@@ -138,14 +136,18 @@ FrontendOutput CompileToIr(const FrontendInput& input, llvm::LLVMContext* contex
                                                  compiler.getDiagnostics())) {
     return output;
   }
+  // Lines for checks.h and instrument.h; the object gets none of them.
+  compiler.getCodeGenOpts().setDebugInfo(llvm::codegenoptions::LocTrackingOnly);
   compiler.createFileManager(files);
   IrAction action(context);
   if (!compiler.ExecuteAction(action) || compiler.getDiagnostics().hasErrorOccurred()) {
     return output;
   }
   FrontendOutput made = action.Take();
-  made.diagnostics = std::move(output.diagnostics);
-  return made;
+  output.module = std::move(made.module);
+  output.diagnostics.insert(output.diagnostics.end(), made.diagnostics.begin(),
+                            made.diagnostics.end());
+  return output;
 }
 
 std::string ClangVersion() { return CLANG_VERSION_STRING; }

@@ -4,8 +4,6 @@
 // Threading: one call at a time in a process.
 #pragma once
 
-#include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -33,12 +31,10 @@ struct FrontendInput {
 };
 
 struct FrontendOutput {
-  std::unique_ptr<llvm::Module> module;  // null if there were errors
+  std::unique_ptr<llvm::Module> module;  // null if there were errors; instructions know their lines
   std::vector<Diagnostic> diagnostics;   // name files by their path, or as #line says
-  // Where each inline assembly was written, by the cookie in its !srcloc: LLVM finds out what is
-  // wrong with it when the source is gone. Only the place is set.
-  std::map<uint64_t, Diagnostic> assembly;
 };
+// Assembly outside functions is an error; within them checks.h finds it.
 FrontendOutput CompileToIr(const FrontendInput& input, llvm::LLVMContext* context);
 
 std::string ClangVersion();  // "19.1.7"

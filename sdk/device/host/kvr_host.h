@@ -17,20 +17,25 @@
 //         for (int i = 0; i < 32; ++i) sum += static_cast<Args*>(lanes[i])->in;
 //         for (int i = 0; i < 32; ++i) static_cast<Args*>(lanes[i])->out = sum;
 //       },
-//       &args, "warp_sum");
+//       &args, "warp_sum", kvr_host_site());
 //
 // Errors: a collective that a lane of its mask cannot reach any more (it has returned or waits
 // elsewhere, in a collective with another mask or fn for instance), and a barrier that part of the
-// block cannot reach, end the launch with an error that names block, thread and `name`.
+// block cannot reach, end the launch with an error that names block, thread, `name` and the line.
+// So do two accesses to shared memory, one of them a write, that no barrier, collective of their
+// warp, atomic operation or fence lies between.
 #pragma once
 
 #define KVR_HOST 1
 
 #include "kvr_host_abi.h"
 
+// Before a function that runs inside a collective: what it touches is its lanes' arguments.
+#define KVR_HOST_COLLECTIVE __attribute__((disable_sanitizer_instrumentation))
+
 // A collective of the whole warp.
-inline void kvr_host_warp_collective(kvr_host_fn fn, void* args, const char* name = "collective") {
-  kvr_host_collective(kvr_host_self(), 0xffffffffu, fn, args, name);
+inline void kvr_host_warp_collective(kvr_host_fn fn, void* args, const char* name, unsigned site) {
+  kvr_host_collective(kvr_host_self(), 0xffffffffu, fn, args, name, site);
 }
 
 // ---- Matrix primitives, fragment layouts as in PTX --------------------------------------------
@@ -52,8 +57,6 @@ inline void kvr_host_ldmatrix_x4_trans(unsigned r[4], const void* row);
 inline void kvr_host_ldmatrix_x2_trans(unsigned r[2], const void* row);
 inline void kvr_host_ldmatrix_x1_trans(unsigned r[1], const void* row);
 
-#include "kvr_host_matrix.h"
-
 // ---- The rest of CUDA C++, and how the host device reaches kernels -----------------------------
 
 #include "kvr_host_atomic.h"
@@ -61,5 +64,6 @@ inline void kvr_host_ldmatrix_x1_trans(unsigned r[1], const void* row);
 #include "kvr_host_cuda.h"
 #include "kvr_host_entry.h"
 #include "kvr_host_math.h"
+#include "kvr_host_matrix.h"
 #include "kvr_host_vector.h"
 #include "kvr_host_warp.h"

@@ -71,17 +71,21 @@ struct Word<8> {
 
 // ---- Barriers and fences ------------------------------------------------------------------------
 
-inline void __syncthreads() { kvr_host_barrier(kvr_host_self(), 0, 0); }
-inline int __syncthreads_count(int predicate) {
-  return static_cast<int>(kvr_host_barrier_count(kvr_host_self(), predicate));
+__forceinline__ void __syncthreads() { kvr_host_barrier(kvr_host_self(), 0, 0, kvr_host_site()); }
+__forceinline__ int __syncthreads_count(int predicate) {
+  return static_cast<int>(kvr_host_barrier_count(kvr_host_self(), predicate, kvr_host_site()));
 }
-inline int __syncthreads_or(int predicate) { return __syncthreads_count(predicate) != 0; }
-inline int __syncthreads_and(int predicate) { return __syncthreads_count(predicate == 0) == 0; }
+__forceinline__ int __syncthreads_or(int predicate) { return __syncthreads_count(predicate) != 0; }
+__forceinline__ int __syncthreads_and(int predicate) {
+  return __syncthreads_count(predicate == 0) == 0;
+}
 inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __nanosleep(unsigned) { kvr_host_yield(kvr_host_self()); }
-[[noreturn]] inline void __trap() { kvr_host_fail(kvr_host_self(), "__trap"); }
+[[noreturn]] __forceinline__ void __trap() {
+  kvr_host_fail(kvr_host_self(), "__trap", kvr_host_site());
+}
 // Programmatic dependent launch: on host the kernel before has always finished.
 inline void cudaGridDependencySynchronize() {}
 inline void cudaTriggerProgrammaticLaunchCompletion() {}

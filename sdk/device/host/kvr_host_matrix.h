@@ -33,7 +33,7 @@ struct F16Pairs {
 };
 
 template <class Pairs>
-void Mma(void* const* lanes) {
+KVR_HOST_COLLECTIVE void Mma(void* const* lanes) {
   // Pair (row, k/2) of A and pair (k/2, column) of B, then 8 columns at a time.
   alignas(32) unsigned a[16][8];
   alignas(32) unsigned b[8][8];
@@ -82,10 +82,20 @@ void Mma(void* const* lanes) {
 struct LdmatrixArgs {
   unsigned* r;
   const void* row;
+  unsigned site;
+  const kvr_host_lane* self;
 };
 
+KVR_HOST_COLLECTIVE inline void ReadRows(void* const* lanes, int count) {
+  for (int lane = 0; lane < count; ++lane) {
+    const LdmatrixArgs& args = *static_cast<const LdmatrixArgs*>(lanes[lane]);
+    kvr_host_access(args.self, args.row, 16, args.site << 2);
+  }
+}
+
 template <int kCount>
-void Ldmatrix(void* const* lanes) {
+KVR_HOST_COLLECTIVE void Ldmatrix(void* const* lanes) {
+  ReadRows(lanes, 8 * kCount);
   for (int j = 0; j < kCount; ++j) {
     for (int lane = 0; lane < 32; ++lane) {
       const LdmatrixArgs& source = *static_cast<const LdmatrixArgs*>(lanes[8 * j + (lane >> 2)]);
@@ -96,7 +106,8 @@ void Ldmatrix(void* const* lanes) {
 }
 
 template <int kCount>
-void LdmatrixTrans(void* const* lanes) {
+KVR_HOST_COLLECTIVE void LdmatrixTrans(void* const* lanes) {
+  ReadRows(lanes, 8 * kCount);
   for (int j = 0; j < kCount; ++j) {
     for (int lane = 0; lane < 32; ++lane) {
       const int column = lane >> 2, row = 8 * j + 2 * (lane & 3);
@@ -112,22 +123,25 @@ void LdmatrixTrans(void* const* lanes) {
 
 }  // namespace kvr_host_detail
 
-inline void kvr_host_mma_m16n8k16_bf16(float d[4], const unsigned a[4], const unsigned b[2],
-                                       const float c[4]) {
+__forceinline__ void kvr_host_mma_m16n8k16_bf16(float d[4], const unsigned a[4],
+                                                const unsigned b[2], const float c[4]) {
   kvr_host_detail::MmaArgs args{d, a, b, c};
-  kvr_host_warp_collective(&kvr_host_detail::Mma<kvr_host_detail::Bf16Pairs>, &args, "mma");
+  kvr_host_warp_collective(&kvr_host_detail::Mma<kvr_host_detail::Bf16Pairs>, &args, "mma",
+                           kvr_host_site());
 }
 
-inline void kvr_host_mma_m16n8k16_f16(float d[4], const unsigned a[4], const unsigned b[2],
-                                      const float c[4]) {
+__forceinline__ void kvr_host_mma_m16n8k16_f16(float d[4], const unsigned a[4], const unsigned b[2],
+                                               const float c[4]) {
   kvr_host_detail::MmaArgs args{d, a, b, c};
-  kvr_host_warp_collective(&kvr_host_detail::Mma<kvr_host_detail::F16Pairs>, &args, "mma");
+  kvr_host_warp_collective(&kvr_host_detail::Mma<kvr_host_detail::F16Pairs>, &args, "mma",
+                           kvr_host_site());
 }
 
-#define KVR_HOST_LDMATRIX_(name, body)                              \
-  inline void name(unsigned* r, const void* row) {                  \
-    kvr_host_detail::LdmatrixArgs args{r, row};                     \
-    kvr_host_warp_collective(&kvr_host_detail::body, &args, #name); \
+#define KVR_HOST_LDMATRIX_(name, body)                                         \
+  __forceinline__ void name(unsigned* r, const void* row) {                    \
+    const unsigned site = kvr_host_site();                                     \
+    kvr_host_detail::LdmatrixArgs args{r, row, site, kvr_host_self()};         \
+    kvr_host_warp_collective(&kvr_host_detail::body, &args, "ldmatrix", site); \
   }
 KVR_HOST_LDMATRIX_(kvr_host_ldmatrix_x4, Ldmatrix<4>)
 KVR_HOST_LDMATRIX_(kvr_host_ldmatrix_x2, Ldmatrix<2>)

@@ -15,21 +15,21 @@ struct Exchange {
   unsigned source;  // of a shuffle: the lane to read
 };
 
-inline void Meet(void* const*) {}
+KVR_HOST_COLLECTIVE inline void Meet(void* const*) {}
 
-inline void Shuffle(void* const* lanes) {
+KVR_HOST_COLLECTIVE inline void Shuffle(void* const* lanes) {
   for (int i = 0; i < 32; ++i) {
     Exchange* me = static_cast<Exchange*>(lanes[i]);
     if (me == nullptr) continue;
     const Exchange* from = static_cast<const Exchange*>(lanes[me->source]);
     if (from == nullptr) {
-      kvr_host_fail(me->self, "a shuffle reads a lane that its mask does not name");
+      kvr_host_fail(me->self, "a shuffle reads a lane that its mask does not name", 0);
     }
     me->out = from->in;
   }
 }
 
-inline void Ballot(void* const* lanes) {
+KVR_HOST_COLLECTIVE inline void Ballot(void* const* lanes) {
   u64 votes = 0;
   for (int i = 0; i < 32; ++i) {
     const Exchange* e = static_cast<const Exchange*>(lanes[i]);
@@ -40,7 +40,7 @@ inline void Ballot(void* const* lanes) {
   }
 }
 
-inline void MatchAny(void* const* lanes) {
+KVR_HOST_COLLECTIVE inline void MatchAny(void* const* lanes) {
   for (int i = 0; i < 32; ++i) {
     Exchange* me = static_cast<Exchange*>(lanes[i]);
     if (me == nullptr) continue;
@@ -53,7 +53,7 @@ inline void MatchAny(void* const* lanes) {
 }
 
 template <class T, class Op>
-void Reduce(void* const* lanes) {
+KVR_HOST_COLLECTIVE void Reduce(void* const* lanes) {
   T value{};
   bool first = true;
   for (int i = 0; i < 32; ++i) {
@@ -68,10 +68,11 @@ void Reduce(void* const* lanes) {
   }
 }
 
-inline u64 Collect(kvr_host_fn fn, unsigned mask, u64 in, unsigned source, const char* name) {
+__forceinline__ u64 Collect(kvr_host_fn fn, unsigned mask, u64 in, unsigned source,
+                            const char* name) {
   const kvr_host_lane* self = kvr_host_self();
   Exchange exchange{in, 0, self, source};
-  kvr_host_collective(self, mask, fn, &exchange, name);
+  kvr_host_collective(self, mask, fn, &exchange, name, kvr_host_site());
   return exchange.out;
 }
 
@@ -114,33 +115,34 @@ struct Xor {
 
 }  // namespace kvr_host_detail
 
-inline void __syncwarp(unsigned mask = 0xffffffffu) {
-  kvr_host_collective(kvr_host_self(), mask, &kvr_host_detail::Meet, nullptr, "__syncwarp");
+__forceinline__ void __syncwarp(unsigned mask = 0xffffffffu) {
+  kvr_host_collective(kvr_host_self(), mask, &kvr_host_detail::Meet, nullptr, "__syncwarp",
+                      kvr_host_site());
 }
 // Calls in two branches must not become one call after them.
 [[clang::nomerge]] inline __attribute__((noinline, convergent)) unsigned __activemask() {
   return kvr_host_active_mask(kvr_host_self(), __builtin_return_address(0));
 }
-inline unsigned __ballot_sync(unsigned mask, int predicate) {
+__forceinline__ unsigned __ballot_sync(unsigned mask, int predicate) {
   return static_cast<unsigned>(
       kvr_host_detail::Collect(&kvr_host_detail::Ballot, mask, predicate != 0, 0, "__ballot_sync"));
 }
-inline int __any_sync(unsigned mask, int predicate) {
+__forceinline__ int __any_sync(unsigned mask, int predicate) {
   return kvr_host_detail::Collect(&kvr_host_detail::Ballot, mask, predicate != 0, 0,
                                   "__any_sync") != 0;
 }
-inline int __all_sync(unsigned mask, int predicate) {
+__forceinline__ int __all_sync(unsigned mask, int predicate) {
   return kvr_host_detail::Collect(&kvr_host_detail::Ballot, mask, predicate == 0, 0,
                                   "__all_sync") == 0;
 }
 template <class T>
-inline unsigned __match_any_sync(unsigned mask, T value) {
+__forceinline__ unsigned __match_any_sync(unsigned mask, T value) {
   return static_cast<unsigned>(kvr_host_detail::Collect(
       &kvr_host_detail::MatchAny, mask, kvr_host_detail::Bits<kvr_host_detail::u64>(value), 0,
       "__match_any_sync"));
 }
 template <class T>
-inline unsigned __match_all_sync(unsigned mask, T value, int* all) {
+__forceinline__ unsigned __match_all_sync(unsigned mask, T value, int* all) {
   const unsigned same = __match_any_sync(mask, value);
   *all = __all_sync(mask, same == mask);
   return *all ? mask : 0;
@@ -148,7 +150,7 @@ inline unsigned __match_all_sync(unsigned mask, T value, int* all) {
 
 namespace kvr_host_detail {
 template <class T>
-inline T ShuffleFrom(unsigned mask, T value, int source, const char* name) {
+__forceinline__ T ShuffleFrom(unsigned mask, T value, int source, const char* name) {
   static_assert(sizeof(T) <= 8, "shuffles move 4 or 8 bytes");
   return FromBits<T>(
       Collect(&Shuffle, mask, Bits<u64>(value), static_cast<unsigned>(source), name));
@@ -157,27 +159,27 @@ inline T ShuffleFrom(unsigned mask, T value, int source, const char* name) {
 
 // `width`: a power of two up to 32; lanes outside the segment give a lane its own value.
 template <class T>
-inline T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
+__forceinline__ T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
   const int lane = static_cast<int>(kvr_host_detail::LaneId());
   return kvr_host_detail::ShuffleFrom(mask, value, (lane & ~(width - 1)) | (source & (width - 1)),
                                       "__shfl_sync");
 }
 template <class T>
-inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+__forceinline__ T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
   const int lane = static_cast<int>(kvr_host_detail::LaneId());
   const int source = lane - static_cast<int>(delta);
   return kvr_host_detail::ShuffleFrom(mask, value, source < (lane & ~(width - 1)) ? lane : source,
                                       "__shfl_up_sync");
 }
 template <class T>
-inline T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+__forceinline__ T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
   const int lane = static_cast<int>(kvr_host_detail::LaneId());
   const int source = lane + static_cast<int>(delta);
   return kvr_host_detail::ShuffleFrom(mask, value, source > (lane | (width - 1)) ? lane : source,
                                       "__shfl_down_sync");
 }
 template <class T>
-inline T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32) {
+__forceinline__ T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32) {
   const int lane = static_cast<int>(kvr_host_detail::LaneId());
   const int source = lane ^ lane_mask;
   return kvr_host_detail::ShuffleFrom(mask, value, source > (lane | (width - 1)) ? lane : source,
@@ -185,7 +187,7 @@ inline T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32) 
 }
 
 #define KVR_HOST_REDUCE_(name, type, op)                                                        \
-  inline type name(unsigned mask, type value) {                                                 \
+  __forceinline__ type name(unsigned mask, type value) {                                        \
     namespace detail = kvr_host_detail;                                                         \
     return detail::FromBits<type>(detail::Collect(&detail::Reduce<type, detail::op>, mask,      \
                                                   detail::Bits<detail::u64>(value), 0, #name)); \

@@ -11,7 +11,7 @@
 // another thread's copies are read. An empty group is legal and complete, which keeps the count of
 // groups the same in every iteration of a pipeline.
 //
-// On the host a copy is done when CopyAsync16 returns.
+// On the host a copy is done by the wait that covers it, not before: a missing wait shows.
 #pragma once
 
 #include <kvr/platform.cuh>
@@ -22,11 +22,7 @@ namespace kvr {
 // zeros; `global` may then be any address, null included.
 KVR_DEVICE void CopyAsync16(void* shared, const void* global, bool valid) {
 #if defined(KVR_HOST)
-  if (valid) {
-    __builtin_memcpy(shared, global, 16);
-  } else {
-    __builtin_memset(shared, 0, 16);
-  }
+  kvr_host_copy_async(kvr_host_self(), shared, valid ? global : nullptr, kvr_host_site());
 #else
   const uint32_t destination = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   const uint32_t source_bytes = valid ? 16 : 0;  // the rest of the 16 is filled with zeros
@@ -40,7 +36,9 @@ KVR_DEVICE void CopyAsync16(void* shared, const void* global) { CopyAsync16(shar
 
 // Closes the group of this thread's copies since its last commit.
 KVR_DEVICE void CommitCopies() {
-#if !defined(KVR_HOST)
+#if defined(KVR_HOST)
+  kvr_host_commit_copies(kvr_host_self());
+#else
   asm volatile("cp.async.commit_group;\n" ::: "memory");
 #endif
 }
@@ -48,7 +46,9 @@ KVR_DEVICE void CommitCopies() {
 // Waits until at most the `kNewest` youngest groups of this thread are still in flight.
 template <int kNewest>
 KVR_DEVICE void WaitForCopies() {
-#if !defined(KVR_HOST)
+#if defined(KVR_HOST)
+  kvr_host_wait_copies(kvr_host_self(), kNewest);
+#else
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kNewest) : "memory");
 #endif
 }

@@ -37,7 +37,8 @@ TEST(HostCompiler, ReportsAnUnknownEntryWhereTheUnitSaysItIs) {
 TEST(HostCompiler, RefusesWhatCannotRunHere) {
   EXPECT_THAT(CompileFailure("__device__ void f() {\n  asm volatile(\"bar.sync 0;\"); }\n"
                              "__global__ void k(int* p) { f(); }"),
-              AllOf(StartsWith("kernel.cu:2:"), HasSubstr("PTX cannot run on host")));
+              AllOf(StartsWith("kernel.cu:2:"), HasSubstr("assembly cannot run on host"),
+                    HasSubstr("host_skip_reason")));
   EXPECT_THAT(CompileFailure("__global__ void k(int* p) { __shared__ int big[20000]; "
                              "big[*p] = 1; __syncthreads(); *p = big[3]; }"),
               AllOf(HasSubstr("80000"), HasSubstr("49152")));
@@ -49,6 +50,55 @@ TEST(HostCompiler, RefusesWhatCannotRunHere) {
   EXPECT_THAT(
       CompileFailure("int f(); __device__ int x = f();\n__global__ void k(int* p) { *p = x; }"),
       HasSubstr("initialise"));
+}
+
+TEST(HostCompiler, LetsNoAssemblyReachTheAssembler) {
+  EXPECT_THAT(CompileFailure("__global__ void k(int* p) {\n"
+                             "  asm(\".inc\" \"bin \\\"/etc/passwd\\\"\"); }"),
+              AllOf(StartsWith("kernel.cu:2:3: "), HasSubstr("assembly cannot run on host")));
+  EXPECT_THAT(
+      CompileFailure("__global__ void k(int* p) { }\n"
+                     "namespace n { extern \"C\" {\nasm(\".incbin \\\"/etc/passwd\\\"\"); } }"),
+      AllOf(StartsWith("kernel.cu:3:"), HasSubstr("assembly cannot run on host")));
+  EXPECT_THAT(
+      CompileFailure("__global__ void k(int* p) { asm goto(\"jmp %l0\" :::: out); out: *p = 1; }"),
+      HasSubstr("assembly cannot run on host"));
+  // Instantiated for nobody, or empty: a fence for the compiler.
+  EXPECT_TRUE(CompileForHost("template <class T> __device__ void f() { asm(\"bar.sync 0;\"); }\n"
+                             "__global__ void k(int* p) { asm volatile(\"\" ::: \"memory\"); }",
+                             {"k"})
+                  .ok());
+}
+
+TEST(HostCompiler, NamesWhatIsDefinedNowhereAtItsUse) {
+  EXPECT_THAT(CompileFailure("extern \"C\" void abort();\n"
+                             "__global__ void k(int* p) {\n  if (*p) abort(); }"),
+              AllOf(StartsWith("kernel.cu:3:11: "), HasSubstr("abort is declared, but defined")));
+  EXPECT_THAT(CompileFailure("namespace n { template <class T> __device__ T helper(T, float*); }\n"
+                             "__device__ int f(int x) {\n  return n::helper(x, nullptr); }\n"
+                             "__global__ void k(int* p) { *p = f(*p); }"),
+              AllOf(StartsWith("kernel.cu:3:"), HasSubstr("int n::helper<int>(int, float*)")));
+  EXPECT_THAT(CompileFailure("extern __device__ int table[8];\n"
+                             "__global__ void k(int* p) { *p = table[*p]; }"),
+              AllOf(StartsWith("kernel.cu:2:"), HasSubstr("table is declared")));
+  EXPECT_THAT(CompileFailure("extern \"C\" int sprintf(char*, const char*, ...);\n"
+                             "__global__ void k(char* p) { sprintf(p, \"%d\", 3); }"),
+              AllOf(StartsWith("kernel.cu:2:"), HasSubstr("sprintf")));
+  EXPECT_THAT(CompileFailure("__global__ void k(int* p);"),
+              AllOf(StartsWith("kernel.cu:1"), HasSubstr("k(int*) is declared, but defined")));
+  EXPECT_THAT(CompileFailure("__global__ void k(long double* p) { *p = fmodl(*p, 3); }"),
+              HasSubstr("fmodl"));
+  // Not called in the end.
+  EXPECT_TRUE(CompileForHost("__device__ void f();\n"
+                             "__global__ void k(int* p) { if (sizeof(int) == 8) f(); }",
+                             {"k"})
+                  .ok());
+}
+
+TEST(HostCompiler, RefusesLocalMemoryOfVariableSize) {
+  EXPECT_THAT(CompileFailure("__global__ void k(int* p) {\n"
+                             "  int a[*p]; a[p[1]] = 1; *p = a[p[2]]; }"),
+              AllOf(StartsWith("kernel.cu:2:"), HasSubstr("variable size")));
 }
 
 TEST(HostCompiler, ReadsNoFileOfTheMachine) {

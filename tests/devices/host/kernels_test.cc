@@ -276,7 +276,7 @@ TEST(HostKernels, WaitsAtNamedBarriersOfSomeWarps) {
       __shared__ int value[4];
       const unsigned warp = threadIdx.x / 32;
       if (threadIdx.x % 32 == 0) value[warp] = warp + 1;
-      kvr_host_barrier(kvr_host_self(), 1 + warp / 2, 64);
+      kvr_host_barrier(kvr_host_self(), 1 + warp / 2, 64, kvr_host_site());
       out[threadIdx.x] = value[warp ^ 1];
     })",
                     "pairs");

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Accesses to shared memory: bounds, races, and asynchronous copies.
+//
+// Two accesses to a byte by two threads race if one is a write, they are not both atomic (or
+// volatile), and nothing has ordered them: no barrier of both, no collective of their warp, no
+// atomic operation or fence of the later one. That last rule is generous, so kernels with their own
+// locks raise no false alarm. A write of the value that is there already harms nobody and passes.
+#include <bit>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "devices/host/block_state.h"
+
+namespace kvr::host {
+namespace {
+
+using State = BlockRunner::State;
+using Word = SharedLog::Word;
+
+constexpr char kOutsideFix[] = "keep indices inside the arrays, or launch with more shared memory";
+
+// "byte 64 of dynamic shared memory"; the region it lies in, or the nearer one.
+std::string ByteText(const State& state, int64_t offset, int64_t* region_bytes = nullptr) {
+  const int64_t static_bytes = state.static_end - state.static_begin;
+  const int64_t dynamic_bytes = state.dynamic_end - state.dynamic_begin;
+  const bool is_static =
+      static_bytes > 0 &&
+      (dynamic_bytes == 0 || offset - state.static_end < state.dynamic_begin - offset);
+  if (region_bytes != nullptr) *region_bytes = is_static ? static_bytes : dynamic_bytes;
+  return absl::StrCat("byte ", offset - (is_static ? state.static_begin : state.dynamic_begin),
+                      " of ", is_static ? "static" : "dynamic", " shared memory");
+}
+
+[[noreturn]] __attribute__((noinline)) void FailOutside(Lane* self, int64_t begin, int64_t end,
+                                                        unsigned how) {
+  const State& state = *self->state;
+  const char* access = (how & kvr_host_access_write) != 0 ? "a write" : "a read";
+  if (begin < 0 || end > state.shared_bytes) {
+    FailAt(self, how >> 2, absl::StrCat(access, " that must lie in shared memory, and does not"),
+           "give an address in shared memory, inside its arrays");
+  }
+  // Its first byte that is outside.
+  if (begin >= state.static_begin && begin < state.static_end) begin = state.static_end;
+  if (begin >= state.dynamic_begin && begin < state.dynamic_end) begin = state.dynamic_end;
+  int64_t bytes = 0;
+  const std::string where = ByteText(state, begin, &bytes);
+  FailAt(self, how >> 2, absl::StrCat(access, " at ", where, ", which has ", bytes, " bytes"),
+         kOutsideFix);
+}
+
+// What is wrong with `mine`, which came after `other`.
+std::string RaceText(const State& state, uint64_t word, SharedRecord mine, bool is_write,
+                     SharedRecord other, bool other_is_read) {
+  const Lane& later = state.lanes[RecordThread(mine)];
+  const Lane& earlier = state.lanes[RecordThread(other)];
+  const uint32_t bytes = RecordBytes(mine) & RecordBytes(other);
+  const int64_t offset = static_cast<int64_t>(word) * 4 + std::countr_zero(bytes);
+  return absl::StrCat("race in ", BlockText(later), ": ", ThreadText(later),
+                      is_write ? " writes " : " reads ", ByteText(state, offset),
+                      SiteText(later, RecordSite(mine)), ", which ", ThreadText(earlier),
+                      other_is_read ? " read" : " wrote", SiteText(earlier, RecordSite(other)),
+                      ", and nothing orders the two");
+}
+
+const char* RaceFix(SharedRecord mine, SharedRecord other) {
+  return ((mine ^ other) & kRecordWarp) == 0 ? "put __syncwarp() between them"
+                                             : "put __syncthreads() between them";
+}
+
+uint32_t Content(const State& state, uint64_t word) {
+  uint32_t content;
+  std::memcpy(&content, state.memory + word * 4, sizeof content);
+  return content;
+}
+
+// Is it an access that nothing orders before that of `self`? `self` has found it recent.
+bool Races(const Lane& self, SharedRecord mine, SharedRecord other) {
+  const bool same_warp = ((mine ^ other) & kRecordWarp) == 0;
+  return !(same_warp && RecordWhen(other) < self.warp_state->since) &&
+         (RecordBytes(mine) & RecordBytes(other)) != 0 && (mine & other & kRecordConcurrent) == 0;
+}
+
+struct Access {
+  Lane* self;
+  SharedRecord record;  // but for the bytes
+  SharedRecord old;     // what is less happened before
+  bool is_write;
+  bool at_once;  // do not wait whether the write changes something
+};
+
+__attribute__((noinline)) void Judge(const Access& access, uint64_t word, SharedRecord mine,
+                                     SharedRecord other, bool other_is_read) {
+  State& state = *access.self->state;
+  if (!Races(*access.self, mine, other)) return;
+  if (access.is_write && !access.at_once) {
+    state.log.suspects.push_back({mine, other, word, Content(state, word), other_is_read});
+    return;
+  }
+  Fail(access.self, RaceText(state, word, mine, access.is_write, other, other_is_read),
+       RaceFix(mine, other));
+}
+
+inline bool IsRecent(const Access& access, SharedRecord other) {
+  return other >= access.old && ((other ^ access.record) & kRecordThread) != 0;
+}
+
+inline void TouchWord(const Access& access, Word* words, uint64_t word, SharedRecord mine) {
+  Word& log = words[word];
+  if (IsRecent(access, log.write)) [[unlikely]]
+    Judge(access, word, mine, log.write, false);
+  if (access.is_write) {
+    if (IsRecent(access, log.read)) [[unlikely]]
+      Judge(access, word, mine, log.read, true);
+    if (IsRecent(access, log.other_read)) [[unlikely]] {
+      Judge(access, word, mine, log.other_read, true);
+    }
+    log.write = mine;
+  } else {
+    if (log.read >= access.old && ((log.read ^ mine) & kRecordWarp) != 0) log.other_read = log.read;
+    log.read = mine;
+  }
+}
+
+// The same thread's bytes of a word add up.
+inline SharedRecord Joined(const Access& access, SharedRecord before, SharedRecord mine) {
+  const bool same = before >= access.old && ((before ^ mine) & kRecordThread) == 0;
+  return same ? mine | (before & uint64_t{0xf} << kRecordBytesShift) : mine;
+}
+
+inline void Touch(const Access& access, const void* address, uint64_t bytes, unsigned how) {
+  const State& state = *access.self->state;
+  const int64_t begin = static_cast<const unsigned char*>(address) - state.memory;
+  const int64_t end = begin + static_cast<int64_t>(bytes);
+  if ((begin < state.dynamic_begin || end > state.dynamic_end) &&
+      (begin < state.static_begin || end > state.static_end)) [[unlikely]] {
+    FailOutside(access.self, begin, end, how);
+  }
+  Word* const words = state.log.words.get();
+  uint64_t word = static_cast<uint64_t>(begin) / 4;
+  const uint64_t last = static_cast<uint64_t>(end) / 4;
+  if (((begin | end) & 3) == 0) {
+    const SharedRecord mine = access.record | uint64_t{0xf} << kRecordBytesShift;
+    for (; word < last; ++word) TouchWord(access, words, word, mine);
+    return;
+  }
+  for (; static_cast<int64_t>(word) * 4 < end; ++word) {
+    const int64_t base = static_cast<int64_t>(word) * 4;
+    uint64_t mask = 0xf;
+    if (begin > base) mask &= uint64_t{0xf} << (begin - base);
+    if (end < base + 4) mask &= uint64_t{0xf} >> (base + 4 - end);
+    const SharedRecord mine = access.record | mask << kRecordBytesShift;
+    const SharedRecord before = access.is_write ? words[word].write : words[word].read;
+    TouchWord(access, words, word, mine);
+    (access.is_write ? words[word].write : words[word].read) = Joined(access, before, mine);
+  }
+}
+
+inline Access MakeAccess(Lane* self, unsigned how, uint32_t since) {
+  const State& state = *self->state;
+  Access access;
+  access.self = self;
+  access.record = uint64_t{state.now} << kRecordWhenShift |
+                  uint64_t{how >> 2 & 0xffff} << kRecordSiteShift | self->thread_index;
+  if ((how & kvr_host_access_concurrent) != 0) access.record |= kRecordConcurrent;
+  access.old = uint64_t{since} << kRecordWhenShift;
+  access.is_write = (how & kvr_host_access_write) != 0;
+  access.at_once = false;
+  return access;
+}
+
+__attribute__((noinline)) void FailIfSuspectsRaced(Lane* self) {
+  std::string fix;
+  std::string what = SettleSuspects(self->state, &fix);
+  if (!what.empty()) Fail(self, std::move(what), fix);
+}
+
+inline void Settle(Lane* self) {
+  if (!self->state->log.suspects.empty()) [[unlikely]]
+    FailIfSuspectsRaced(self);
+}
+
+constexpr unsigned kCopyBytes = 16;
+constexpr unsigned kCopyAccess = kvr_host_access_write | kvr_host_access_concurrent;
+
+}  // namespace
+
+std::string SettleSuspects(State* state, std::string* fix) {
+  std::string what;
+  for (const SharedLog::Suspect& suspect : state->log.suspects) {
+    uint32_t changed = suspect.before ^ Content(*state, suspect.word);
+    const uint32_t bytes = RecordBytes(suspect.mine) & RecordBytes(suspect.other);
+    for (int i = 0; i < 4; ++i) {
+      if ((bytes >> i & 1) == 0) changed &= ~(0xffu << 8 * i);
+    }
+    if (changed == 0) continue;
+    what = RaceText(*state, suspect.word, suspect.mine, true, suspect.other, suspect.other_is_read);
+    *fix = RaceFix(suspect.mine, suspect.other);
+    break;
+  }
+  state->log.suspects.clear();
+  return what;
+}
+
+}  // namespace kvr::host
+
+using kvr::host::AsLane;
+using kvr::host::Lane;
+
+extern "C" {
+
+void kvr_host_access(const kvr_host_lane* lane, const void* address, unsigned long bytes,
+                     unsigned how) noexcept {
+  Lane* self = AsLane(lane);
+  kvr::host::Settle(self);
+  if (bytes == 0) return;
+  kvr::host::Touch(kvr::host::MakeAccess(self, how, self->since), address, bytes, how);
+}
+
+void kvr_host_order(const kvr_host_lane* lane) noexcept {
+  Lane* self = AsLane(lane);
+  self->since = ++self->state->now;
+}
+
+void kvr_host_copy_async(const kvr_host_lane* lane, void* shared, const void* global,
+                         unsigned site) noexcept {
+  Lane* self = AsLane(lane);
+  kvr::host::Settle(self);
+  if ((reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(global)) % 16 != 0) {
+    kvr::host::FailAt(self, site, "an asynchronous copy between addresses not aligned to 16 bytes",
+                      "align both to 16 bytes");
+  }
+  const unsigned how = kvr::host::kCopyAccess | site << 2;
+  kvr::host::Access access = kvr::host::MakeAccess(self, how, self->since);
+  access.at_once = true;
+  kvr::host::Touch(access, shared, kvr::host::kCopyBytes, how);
+  self->copies.push_back({shared, global, self->since, site, self->group});
+}
+
+void kvr_host_commit_copies(const kvr_host_lane* lane) noexcept { ++AsLane(lane)->group; }
+
+void kvr_host_wait_copies(const kvr_host_lane* lane, unsigned newest) noexcept {
+  Lane* self = AsLane(lane);
+  while (self->first_copy < self->copies.size()) {
+    const kvr::host::PendingCopy& copy = self->copies[self->first_copy];
+    if (copy.group + newest >= self->group) break;
+    const unsigned how = kvr::host::kCopyAccess | copy.site << 2;
+    kvr::host::Settle(self);
+    kvr::host::Touch(kvr::host::MakeAccess(self, how, copy.since), copy.shared,
+                     kvr::host::kCopyBytes, how);
+    if (copy.global != nullptr) {
+      std::memcpy(copy.shared, copy.global, kvr::host::kCopyBytes);
+    } else {
+      std::memset(copy.shared, 0, kvr::host::kCopyBytes);
+    }
+    ++self->first_copy;
+  }
+  if (self->first_copy == self->copies.size()) {
+    self->copies.clear();
+    self->first_copy = 0;
+  }
+}
+
+}  // extern "C"
