@@ -180,8 +180,9 @@ class NullDeviceImpl : public NullDevice {
                       void* const*, Stream stream) override {
     const int64_t threads = launch.block.volume();
     if (function.handle == nullptr || launch.grid.volume() == 0 || threads == 0 ||
-        threads > info_.max_threads_per_block || launch.smem > info_.smem_per_block ||
-        launch.cluster.volume() > info_.max_cluster_size) [[unlikely]] {
+        threads > info_.max_threads_per_block || launch.smem < 0 ||
+        launch.smem > info_.smem_per_block || launch.cluster.volume() > info_.max_cluster_size)
+        [[unlikely]] {
       return Error(
           absl::StatusCode::kInvalidArgument,
           StrCat("Launch: no function, an empty grid or block, or more threads, shared memory "

@@ -32,15 +32,8 @@ int ToInt(std::string_view digits) {
   return value;
 }
 
-// "split.cu(12): error: message", "split.cu(3): warning #177-D: message".
-std::optional<Diagnostic> ParseHeader(std::string_view line) {
-  size_t close = line.find("): ");
-  if (close == line.npos) return std::nullopt;
-  size_t open = line.rfind('(', close);
-  if (open == line.npos || open == 0 || open + 1 == close) return std::nullopt;
-  std::string_view digits = line.substr(open + 1, close - open - 1);
-  if (digits.find_first_not_of("0123456789") != digits.npos) return std::nullopt;
-  std::string_view rest = line.substr(close + 3);
+// "error: message", "warning #177-D: message".
+std::optional<Diagnostic> ParseMessage(std::string_view rest) {
   Diagnostic diagnostic;
   size_t colon = rest.find(": ");
   if (colon == rest.npos) return std::nullopt;
@@ -54,9 +47,25 @@ std::optional<Diagnostic> ParseHeader(std::string_view line) {
   } else {
     return std::nullopt;
   }
-  diagnostic.file = std::string(line.substr(0, open));
-  diagnostic.line = ToInt(digits);
   diagnostic.message = std::string(rest.substr(colon + 2));
+  return diagnostic;
+}
+
+// "split.cu(12): " and a message, or "At end of source: " and one, which has no file: the note
+// after it has.
+std::optional<Diagnostic> ParseHeader(std::string_view line) {
+  constexpr std::string_view kEnd = "At end of source: ";
+  if (StartsWith(line, kEnd)) return ParseMessage(line.substr(kEnd.size()));
+  size_t close = line.find("): ");
+  if (close == line.npos) return std::nullopt;
+  size_t open = line.rfind('(', close);
+  if (open == line.npos || open == 0 || open + 1 == close) return std::nullopt;
+  std::string_view digits = line.substr(open + 1, close - open - 1);
+  if (digits.find_first_not_of("0123456789") != digits.npos) return std::nullopt;
+  std::optional<Diagnostic> diagnostic = ParseMessage(line.substr(close + 3));
+  if (!diagnostic) return std::nullopt;
+  diagnostic->file = std::string(line.substr(0, open));
+  diagnostic->line = ToInt(digits);
   return diagnostic;
 }
 
@@ -194,6 +203,10 @@ NvrtcLog ParseNvrtcLog(std::string_view log, const Unit& unit) {
       }
       if (StartsWith(line, "ptxas info") || StartsWith(line, "ptxas         .")) continue;
     } else if (std::optional<Diagnostic> diagnostic = ParseHeader(line)) {
+      if (open && result.diagnostics.back().file.empty()) {
+        result.diagnostics.back().file = diagnostic->file;
+        result.diagnostics.back().line = diagnostic->line;
+      }
       result.diagnostics.push_back(*std::move(diagnostic));
       open = true;
     } else if (line.empty()) {

@@ -429,5 +429,20 @@ TEST(ParseNvrtcLog, ReadsMessagesContextsAndTheAssembler) {
   EXPECT_EQ(log.kernels.at("_Z1kILi1EEvv").smem_static, 2400);
 }
 
+TEST(ParseNvrtcLog, PlacesWhatIsMissingAtTheEndAtTheNoteThatFollows) {
+  const NvrtcLog log = ParseNvrtcLog(
+      "At end of source: error: expected a \"}\"\n"
+      "k.cu(4): note #3196-D: to match this \"{\"\n"
+      "  __global__ void k(int* p) {\n"
+      "                            ^\n",
+      Unit());
+  ASSERT_EQ(log.diagnostics.size(), 2u);
+  EXPECT_EQ(log.diagnostics[0].severity, Diagnostic::Severity::kError);
+  EXPECT_EQ(log.diagnostics[0].file, "k.cu");
+  EXPECT_EQ(log.diagnostics[0].line, 4);
+  EXPECT_EQ(log.diagnostics[0].message, "expected a \"}\"");
+  EXPECT_EQ(log.diagnostics[1].column, 27);
+}
+
 }  // namespace
 }  // namespace kvr

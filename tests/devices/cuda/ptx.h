@@ -10,6 +10,7 @@ namespace kvr {
 // smem_sum(unsigned* out, int words): one thread per block writes 1…words into dynamic shared
 //   memory and then out[blockIdx.x] = their sum.
 // store(unsigned* where): *where = 1.
+// trap(): faults.
 inline constexpr char kPtx[] = R"(
 .version 7.0
 .target sm_80
@@ -84,6 +85,12 @@ DONE:
   ld.param.u64 %d, [pwhere];
   mov.u32 %r, 1;
   st.global.u32 [%d], %r;
+  ret;
+}
+
+.visible .entry trap()
+{
+  trap;
   ret;
 }
 )";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "devices/null/null.h"
-#include "tests/devices/conformance/conformance.h"
+#include "tests/conformance/devices/device_conformance.h"
 
 namespace kvr {
 
@@ -8,7 +8,7 @@ INSTANTIATE_TEST_SUITE_P(Null, DeviceConformance,
                          testing::Values(Subject{
                              .name = "null",
                              .open = [] { return OpenNull(); },
-                             .add_kernel = [](const Device& device) -> absl::StatusOr<Binary> {
+                             .kernels = [](const Device& device) -> absl::StatusOr<Binary> {
                                Binary binary;
                                binary.target = device.info().target;
                                return binary;

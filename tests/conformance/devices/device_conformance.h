@@ -23,22 +23,23 @@ struct Subject {
   std::string name;
   std::function<absl::StatusOr<std::unique_ptr<Device>>()> open;
 
-  // For the device's target, a binary with the kernel, its symbol being "add":
-  //   extern "C" __global__ void add(const float* a, const float* b, float* out, int n)
-  // in which each thread sets one out[i] = a[i] + b[i], if i < n, i over the grid's x.
-  std::function<absl::StatusOr<Binary>(const Device&)> add_kernel;
+  // For the device's target, a binary with the kernels of kSource under their own names.
+  std::function<absl::StatusOr<Binary>(const Device&)> kernels;
 
-  // The source of `add` in CUDA, for those that compile.
-  static constexpr char kAddSource[] = R"(
+  // In CUDA, for those that compile.
+  static constexpr char kSource[] = R"(
 extern "C" __global__ void add(const float* a, const float* b, float* out, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) out[i] = a[i] + b[i];
 }
+extern "C" __global__ void trap() { __trap(); }
 )";
 
-  bool runs_kernels = true;  // false: binaries are not looked at and launches change no memory
+  bool runs_kernels = true;   // false: binaries are not looked at and launches change no memory
+  bool faults_stick = false;  // a kernel's fault is the end of the device in this process
 };
 
+void PrintTo(const Subject& subject, std::ostream* out);
 std::string SubjectName(const testing::TestParamInfo<Subject>& info);
 
 class DeviceConformance : public testing::TestWithParam<Subject> {

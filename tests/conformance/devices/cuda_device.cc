@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "devices/cuda/cuda.h"
-#include "tests/devices/conformance/conformance.h"
+#include "tests/conformance/devices/device_conformance.h"
 #include "tests/devices/cuda/ptx.h"
 
 namespace kvr {
@@ -9,12 +9,13 @@ INSTANTIATE_TEST_SUITE_P(Cuda, DeviceConformance,
                          testing::Values(Subject{
                              .name = "cuda",
                              .open = [] { return OpenCuda(0); },
-                             .add_kernel = [](const Device& device) -> absl::StatusOr<Binary> {
+                             .kernels = [](const Device& device) -> absl::StatusOr<Binary> {
                                Binary binary;
                                binary.target = device.info().target;
                                binary.bytes = kPtx;
                                return binary;
-                             }}),
+                             },
+                             .faults_stick = true}),
                          SubjectName);
 
 }  // namespace kvr
