@@ -42,8 +42,10 @@ absl::StatusOr<int> RunCompile(const GlobalOptions& global, const OpOptions& opt
   int failed = 0, hits = 0;
   for (const CompileResult& binary : report.binaries) {
     const bool passed = binary.status == TrialStatus::kPassed;
+    const bool compiled = binary.origin == Origin::kCompiled;
+    const std::string origin(OriginName(binary.origin));
     failed += passed ? 0 : 1;
-    hits += binary.cache_hit ? 1 : 0;
+    hits += compiled && binary.cache_hit ? 1 : 0;
     binaries.push_back({{"variant", binary.variant},
                         {"config", ConfigJson(binary.config)},
                         {"target", binary.target},
@@ -54,7 +56,10 @@ absl::StatusOr<int> RunCompile(const GlobalOptions& global, const OpOptions& opt
                         {"smem_dynamic", binary.smem_dynamic},
                         {"spill_bytes", binary.spill_bytes},
                         {"binary_bytes", binary.binary_bytes},
-                        {"cache", binary.cache_hit ? "hit" : "miss"},
+                        {"origin", origin},
+                        {"cache", !compiled          ? "none"
+                                  : binary.cache_hit ? "hit"
+                                                     : "miss"},
                         {"ms", binary.ms}});
     table.Row(
         {binary.variant,
@@ -62,8 +67,12 @@ absl::StatusOr<int> RunCompile(const GlobalOptions& global, const OpOptions& opt
          std::string(TrialStatusName(binary.status)),
          binary.registers > 0 ? absl::StrCat(binary.registers) : "-",
          passed && binary.smem_dynamic >= 0 ? Bytes(binary.smem_static + binary.smem_dynamic) : "-",
-         passed ? Bytes(binary.spill_bytes) : "-", passed ? Bytes(binary.binary_bytes) : "-",
-         binary.cache_hit ? "hit" : "miss", absl::StrFormat("%.1f", binary.ms)});
+         passed && binary.spill_bytes >= 0 ? Bytes(binary.spill_bytes) : "-",
+         passed ? Bytes(binary.binary_bytes) : "-",
+         !compiled          ? origin
+         : binary.cache_hit ? "hit"
+                            : "miss",
+         absl::StrFormat("%.1f", binary.ms)});
   }
   if (global.json) {
     PrintJson({{"binaries", binaries},
@@ -78,7 +87,8 @@ absl::StatusOr<int> RunCompile(const GlobalOptions& global, const OpOptions& opt
             absl::StrCat("\n", binary.variant, " for ", binary.target, ":\n", binary.reason, "\n"));
     if (std::any_of(report.binaries.begin(), report.binaries.end(),
                     [](const CompileResult& binary) {
-                      return binary.status == TrialStatus::kPassed && binary.smem_dynamic < 0;
+                      return binary.status == TrialStatus::kPassed && binary.smem_dynamic < 0 &&
+                             binary.origin != Origin::kLaunchFunction;
                     })) {
       Print(
           "smem -: no device or profile of that target is known, or the config does not fit it at "

@@ -36,6 +36,7 @@ Json ToJson(const Explanation& e) {
           {"config", ConfigJson(e.config)},
           {"axes", AxesJson(e.axes)},
           {"kernels", kernels},
+          {"launch_function", e.launch_function},
           {"main_kernel", e.main_kernel < 0 ? "" : e.kernels[e.main_kernel].name},
           {"resources_known", e.resources_known},
           {"ctas", e.ctas},
@@ -52,11 +53,24 @@ Json ToJson(const Explanation& e) {
           {"floor_us", e.floor_us}};
 }
 
+void PrintMemory(const Explanation& e) {
+  Print(absl::StrFormat("workspace     %s\n", Bytes(e.workspace_bytes)));
+  Print(absl::StrFormat("floor         %s to move%s\n", Bytes(e.bytes),
+                        e.floor_us > 0
+                            ? absl::StrFormat(": %s at copy bandwidth", Microseconds(e.floor_us))
+                            : std::string("; the device's bandwidth is unknown")));
+}
+
 void PrintText(const Explanation& e, const std::string& unknown) {
   Print(absl::StrCat(e.variant, " {", ConfigText(e.config), "}\n  at ", AxesText(e.axes), "\n  on ",
                      e.device, "\n\n"));
-  if (e.kernels.empty()) {
+  if (e.kernels.empty() && !e.launch_function) {
     Print("an empty batch: nothing is launched\n");
+    return;
+  }
+  if (e.launch_function) {
+    Print("launch function: what it launches, and the resources of that, are unknown\n\n");
+    PrintMemory(e);
     return;
   }
   Table table({{"kernel"},
@@ -71,7 +85,7 @@ void PrintText(const Explanation& e, const std::string& unknown) {
     table.Row({kernel.name, DimText(kernel.grid), DimText(kernel.block),
                Bytes(kernel.smem_static + kernel.smem_dynamic),
                e.resources_known ? absl::StrCat(kernel.registers) : "?",
-               e.resources_known ? Bytes(kernel.spill_bytes) : "?",
+               e.resources_known && kernel.spill_bytes >= 0 ? Bytes(kernel.spill_bytes) : "?",
                absl::StrCat(kernel.blocks_per_sm), kernel.limiter});
   }
   Print(table.Render(TerminalWidth()) + "\n");
@@ -83,11 +97,7 @@ void PrintText(const Explanation& e, const std::string& unknown) {
   Print(absl::StrFormat("occupancy     %.0f %%\n", 100 * e.occupancy));
   Print(absl::StrFormat("shared memory %s of %s a block\n", Bytes(e.smem_bytes),
                         Bytes(e.smem_limit)));
-  Print(absl::StrFormat("workspace     %s\n", Bytes(e.workspace_bytes)));
-  Print(absl::StrFormat("floor         %s to move%s\n", Bytes(e.bytes),
-                        e.floor_us > 0
-                            ? absl::StrFormat(": %s at copy bandwidth", Microseconds(e.floor_us))
-                            : std::string("; the device's bandwidth is unknown")));
+  PrintMemory(e);
   if (!unknown.empty())
     Print("\nregisters are unknown, so occupancy counts none: " + unknown + "\n");
 }

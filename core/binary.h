@@ -18,7 +18,7 @@ struct KernelResources {
   int registers = 0;        // per thread
   int64_t smem_static = 0;  // bytes per block
   int64_t frame_bytes = 0;  // stack frame per thread
-  int64_t spill_bytes = 0;  // spill stores + loads, from the assembler's verbose log
+  int64_t spill_bytes = 0;  // spill stores + loads, from the assembler's verbose log; -1: unknown
   int max_threads = 1024;   // __launch_bounds__, else the target's limit
 };
 

@@ -97,6 +97,7 @@ absl::StatusOr<std::shared_ptr<Binary>> FromCubin(const Variant& variant,
     made.resources.registers = found->second.registers;
     made.resources.smem_static = found->second.smem_static;
     made.resources.frame_bytes = found->second.frame_bytes;
+    made.resources.spill_bytes = -1;
     if (found->second.max_threads > 0) made.resources.max_threads = found->second.max_threads;
     key.Field("entry", kernel.entry);
   }

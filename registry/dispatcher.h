@@ -73,6 +73,7 @@ struct LoadItem {
   std::string why;  // "selected", "baseline: no selection for topk=512", "KVR_FORCE_…"
   bool overridden = false;
   Fingerprint binary;
+  bool is_compiled = true;  // false: the variant brings its binary, or calls a function
   bool cache_hit = false;
   double compile_ms = 0;
   int64_t workspace_bytes = 0;

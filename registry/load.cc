@@ -28,7 +28,8 @@ std::string LoadReport::Text() const {
     StrAppend(&text, "{", AxesText(item.axes), "}: ");
     if (item.status.ok()) {
       StrAppend(&text, item.variant, " {", ConfigText(item.config), "}, ", item.why, ", ",
-                item.cache_hit
+                !item.is_compiled ? std::string("brought by the variant")
+                : item.cache_hit
                     ? std::string("cache hit")
                     : StrCat("compiled in ", static_cast<int64_t>(item.compile_ms), " ms"),
                 "\n");
@@ -92,7 +93,8 @@ absl::StatusOr<std::shared_ptr<const Streams>> Dispatcher::Impl::GrowWorkspaces(
 
 namespace {
 
-// Every key that the generation selects, at its representative; else the op's defaults.
+// Every key that the generation selects, at its representative; else the op's
+// defaults.
 std::vector<Axes> SelectedShapes(const Generation& generation, const Catalog::Op& op) {
   std::vector<Axes> shapes;
   if (const Generation::Op* selected = generation.FindOp(op.name()); selected != nullptr) {

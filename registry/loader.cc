@@ -181,6 +181,7 @@ void Loader::Add(const Generation& generation, const std::vector<AxisVector>& sh
     out.config = choice.selection.config;
     out.why = choice.why;
     out.overridden = choice.selection.overridden;
+    out.is_compiled = choice.selection.variant->is_compiled();
     out.cache_hit = ready.cache_hit;
     out.compile_ms = ready.milliseconds;
     out.status = ready.prepared.status();
@@ -205,6 +206,7 @@ void Loader::Add(const Generation& generation, const std::vector<AxisVector>& sh
         prepared = table->baseline;
         missed = true;
         out.variant = prepared->variant().name;
+        out.is_compiled = prepared->variant().is_compiled();
         out.config = prepared->config();
         out.binary = prepared->binary()->key;
       }

@@ -18,6 +18,11 @@ CompileResult Describe(const Candidate& candidate, const CompileTarget& target,
   result.variant = candidate.variant->name;
   result.config = candidate.config;
   result.target = target.target;
+  if (candidate.variant->has_launch_function) {
+    result.origin = Origin::kLaunchFunction;
+  } else if (!candidate.variant->is_compiled()) {
+    result.origin = Origin::kCubin;
+  }
   if (!built.ok()) {
     result.status = TrialStatus::kCompileError;
     result.reason = std::string(What(built.status()));
@@ -29,11 +34,13 @@ CompileResult Describe(const Candidate& candidate, const CompileTarget& target,
     result.smem_static = std::max(result.smem_static, kernel.resources.smem_static);
     result.spill_bytes += kernel.resources.spill_bytes;
   }
+  // A cubin does not say what it spills; of a launch function nothing is known.
+  if (result.origin != Origin::kCompiled) result.spill_bytes = -1;
   result.binary_bytes = static_cast<int64_t>(binary.bytes.size());
   result.cache_hit = built->cache_hit;
   result.ms = built->milliseconds;
   LaunchPlan plan;
-  if (!target.device.name.empty() &&
+  if (!target.device.name.empty() && result.origin != Origin::kLaunchFunction &&
       CheckPlan(*candidate.variant, candidate.config, shape, target.device, &plan).ok()) {
     result.smem_dynamic = 0;
     for (const KernelLaunch& launch : plan.launches()) {
@@ -44,6 +51,18 @@ CompileResult Describe(const Candidate& candidate, const CompileTarget& target,
 }
 
 }  // namespace
+
+std::string_view OriginName(Origin origin) {
+  switch (origin) {
+    case Origin::kCompiled:
+      return "compiled";
+    case Origin::kCubin:
+      return "prebuilt cubin";
+    case Origin::kLaunchFunction:
+      return "launch function";
+  }
+  return "compiled";
+}
 
 absl::StatusOr<CompileReport> CompileVariants(const Workbench& bench,
                                               const CompileRequest& request) {
@@ -56,12 +75,15 @@ absl::StatusOr<CompileReport> CompileVariants(const Workbench& bench,
   std::vector<Part> parts;
   int total = 0;
   for (const CompileTarget& target : request.targets) {
-    std::string reason;
-    if (!bench.jit.CanCompile(target.target, &reason)) {
-      return Error(absl::StatusCode::kUnimplemented, reason, "`kvr doctor` says what is missing");
-    }
     KVR_ASSIGN_OR_RETURN(Work work,
                          Resolve(bench.catalog, request, target.target, /*exact_only=*/false));
+    const std::vector<Candidate>& candidates = work.space.candidates;
+    const bool brought = !candidates.empty() &&
+                         std::none_of(candidates.begin(), candidates.end(),
+                                      [](const Candidate& c) { return c.variant->is_compiled(); });
+    if (std::string reason; !brought && !bench.jit.CanCompile(target.target, &reason)) {
+      return Error(absl::StatusCode::kUnimplemented, reason, "`kvr doctor` says what is missing");
+    }
     for (const Skipped& skipped : work.skipped) {
       report.skipped.push_back({skipped.variant, StrCat(target.target, ": ", skipped.reason)});
     }

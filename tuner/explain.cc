@@ -17,9 +17,10 @@ int MainKernel(const OpSpec& op, const AxisVector& axes, const PlanProgram& prog
   for (int i = 0; i < plan.kernel_count; ++i) {
     std::set<int> inputs;
     for (const ArgSpec& arg : program.kernels[plan.kernels[i].kernel].args) {
-      if (arg.kind == ArgSpec::Kind::kTensor && arg.index < static_cast<int>(op.inputs.size())) {
-        inputs.insert(arg.index);
-      }
+      const bool mapped = arg.kind == ArgSpec::Kind::kTensorMap;
+      if (!mapped && arg.kind != ArgSpec::Kind::kTensor) continue;
+      const int tensor = mapped ? program.tensor_maps[arg.index].tensor : arg.index;
+      if (tensor < static_cast<int>(op.inputs.size())) inputs.insert(tensor);
     }
     int64_t bytes = 0;
     for (int input : inputs) bytes += shapes[input].bytes();
@@ -45,12 +46,19 @@ absl::StatusOr<Explanation> ExplainConfig(const Operation& op, const Candidate& 
   result.variant = variant.name;
   result.config = candidate.config;
   result.axes = NamedAxes(op.spec(), axes);
-  result.resources_known = binary != nullptr;
+  result.resources_known = binary != nullptr && !variant.has_launch_function;
   result.smem_limit = device.smem_per_block;
   result.workspace_bytes = plan.workspace_bytes;
   result.bytes = op.MinimumBytes(axes);
   if (device.memory_bandwidth > 0) {
     result.floor_us = static_cast<double>(result.bytes) / device.memory_bandwidth * 1e6;
+  }
+  if (variant.has_launch_function) {
+    const std::vector<TensorView> tensors = TensorShapes(op.spec(), axes);
+    for (size_t i = op.spec().inputs.size(); i < tensors.size(); ++i) {
+      result.launch_function |= tensors[i].elements() > 0;
+    }
+    if (!result.launch_function) result.workspace_bytes = 0;
   }
   for (const KernelLaunch& launch : plan.launches()) {
     const KernelSpec& spec = variant.plan.kernels[launch.kernel];

@@ -32,7 +32,7 @@ struct ExplainedKernel {
   int64_t smem_static = 0;   // 0 while no binary is known
   int64_t smem_dynamic = 0;  // bytes
   int registers = 0;         // per thread; 0 while no binary is known
-  int64_t spill_bytes = 0;
+  int64_t spill_bytes = 0;   // -1: not known
   int blocks_per_sm = 0;
   double occupancy = 0;  // resident threads / most the multiprocessor holds
   std::string limiter;
@@ -44,6 +44,7 @@ struct Explanation {
   Config config;
   Axes axes;
   std::vector<ExplainedKernel> kernels;  // in launch order; none for an empty batch
+  bool launch_function = false;          // is called instead: what it launches is not known
   int main_kernel = -1;                  // index into kernels
   bool resources_known = false;          // a binary was given; else registers count as 0
 

@@ -24,6 +24,11 @@ bool SameLaunch(const KernelLaunch& a, const KernelLaunch& b) {
          a.smem == b.smem && a.values == b.values;
 }
 
+bool SameMap(const TensorMapLaunch& a, const TensorMapLaunch& b) {
+  return a.dtype == b.dtype && a.rank == b.rank && a.swizzle == b.swizzle && a.shape == b.shape &&
+         a.box == b.box;
+}
+
 }  // namespace
 
 absl::Status CheckPlan(const Variant& variant, const Config& config, const AxisVector& axes,
@@ -69,7 +74,8 @@ bool SamePlan(const LaunchPlan& a, const LaunchPlan& b) {
   return a.workspace_bytes == b.workspace_bytes && a.region_offset == b.region_offset &&
          a.region_bytes == b.region_bytes &&
          std::equal(a.launches().begin(), a.launches().end(), b.launches().begin(),
-                    b.launches().end(), SameLaunch);
+                    b.launches().end(), SameLaunch) &&
+         std::equal(a.tensor_maps.begin(), a.tensor_maps.end(), b.tensor_maps.begin(), SameMap);
 }
 
 Feasible PruneStatically(absl::Span<const Candidate> candidates, const AxisVector& axes,
@@ -87,7 +93,7 @@ Feasible PruneStatically(absl::Span<const Candidate> candidates, const AxisVecto
     }
     Config fixed;
     for (const Tunable& tunable : candidate.variant->tunables) {
-      if (tunable.scope != Scope::kLaunch) {
+      if (tunable.scope != Scope::kLaunch || candidate.variant->has_launch_function) {
         fixed[tunable.name] = candidate.config.at(tunable.name);
       }
     }

@@ -44,10 +44,11 @@ struct Feasible {
 
 // Prunes what cannot run at `axes`, and what would repeat another's work: a config that differs
 // from an earlier one of its variant in launch-scope tunables only and gives the same plan here.
+// What a launch function makes of its tunables no plan shows: none of its configs repeats another.
 Feasible PruneStatically(absl::Span<const Candidate> candidates, const AxisVector& axes,
                          const DeviceInfo& device);
 
-// Do two plans launch the same kernels in the same way on the same workspace?
+// Do two plans launch the same kernels in the same way on the same workspace and views?
 bool SamePlan(const LaunchPlan& a, const LaunchPlan& b);
 
 }  // namespace kvr

@@ -212,7 +212,7 @@ void Tuner::DropRepeats(Key& key) {
       continue;
     }
     const auto same = [&](size_t i) {
-      return kept_keys[i] == built->binary->key &&
+      return !candidate.variant->has_launch_function && kept_keys[i] == built->binary->key &&
              std::equal(plans.begin(), plans.end(), kept_plans[i].begin(), SamePlan);
     };
     size_t repeat = 0;

@@ -63,16 +63,19 @@ struct CompileTarget {
 struct CompileRequest : WorkRequest {
   std::vector<CompileTarget> targets;
 };
+enum class Origin : uint8_t { kCompiled, kCubin, kLaunchFunction };
+std::string_view OriginName(Origin origin);  // "compiled", "prebuilt cubin", "launch function"
 struct CompileResult {
   std::string variant;
   Config config;
   std::string target;
   TrialStatus status = TrialStatus::kPassed;  // or kCompileError
   std::string reason;
-  int registers = 0;          // the most of any kernel, per thread
-  int64_t smem_static = 0;    // the most of any kernel
-  int64_t smem_dynamic = -1;  // the most of any launch at the first shape; -1: not known
-  int64_t spill_bytes = 0;    // of all kernels
+  Origin origin = Origin::kCompiled;  // else the variant brings it
+  int registers = 0;                  // the most of any kernel, per thread; 0: not known
+  int64_t smem_static = 0;            // the most of any kernel
+  int64_t smem_dynamic = -1;          // the most of any launch at the first shape; -1: not known
+  int64_t spill_bytes = 0;            // of all kernels; -1: not known
   int64_t binary_bytes = 0;
   bool cache_hit = false;
   double ms = 0;
@@ -83,7 +86,7 @@ struct CompileReport {
   bool cancelled = false;
 };
 // A config that does not fit at the first shape is compiled all the same: a binary serves all
-// shapes.
+// shapes. Where every variant asked for brings its binary, no compiler is needed.
 absl::StatusOr<CompileReport> CompileVariants(const Workbench& bench,
                                               const CompileRequest& request);
 

@@ -142,6 +142,19 @@ class SteppedDevice : public Device {
   NullDevice& device_;
 };
 
+// The null device, except that launch functions are called: its memory is the host's, so what they
+// compute is real.
+class CallingDevice : public SteppedDevice {
+ public:
+  using SteppedDevice::SteppedDevice;
+  absl::Status Call(const LaunchFunction& function, const FunctionLaunch& launch,
+                    Stream stream) override {
+    FunctionLaunch on_stream = launch;
+    on_stream.stream = stream.handle;
+    return function.Launch(on_stream);
+  }
+};
+
 // x, y, alpha, out of length n.
 struct AxpyTensors {
   explicit AxpyTensors(int64_t n);

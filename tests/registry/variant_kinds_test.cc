@@ -95,16 +95,10 @@ std::shared_ptr<Variant> FunctionVariant(Log* log) {
   return variant;
 }
 
-// The null device, which does call, and whose encoded maps say what they were asked for.
-class CallingDevice : public SteppedDevice {
+// Encoded maps say what they were asked for, and launches what they were given.
+class WatchedDevice : public CallingDevice {
  public:
-  using SteppedDevice::SteppedDevice;
-  absl::Status Call(const LaunchFunction& function, const FunctionLaunch& launch,
-                    Stream stream) override {
-    FunctionLaunch on_stream = launch;
-    on_stream.stream = stream.handle;
-    return function.Launch(on_stream);
-  }
+  using CallingDevice::CallingDevice;
   absl::Status WithContext(absl::FunctionRef<absl::Status()> work) override {
     ++contexts;
     return work();
@@ -144,7 +138,7 @@ struct Bench {
     return report.ok() ? *std::move(report) : LoadReport{};
   }
   World world;
-  CallingDevice device;
+  WatchedDevice device;
   std::unique_ptr<Dispatcher> dispatcher;
 };
 

@@ -101,6 +101,42 @@ TEST_F(ExplainTest, AnEmptyBatchHasNoKernelsAndNoWaves) {
   EXPECT_EQ(e->ctas, 0);
 }
 
+TEST_F(ExplainTest, OfALaunchFunctionOnlyTheMemoryIsKnown) {
+  variant_->plan.kernels.clear();
+  variant_->has_launch_function = true;
+  RegionSpec region;
+  region.elements = Expr::Constant(1000);
+  variant_->plan.regions = {region};
+  Binary binary;
+  binary_ = &binary;
+  auto e = Run({}, {});
+  ASSERT_TRUE(e.ok()) << e.status();
+  EXPECT_TRUE(e->launch_function);
+  EXPECT_FALSE(e->resources_known);
+  EXPECT_TRUE(e->kernels.empty());
+  EXPECT_EQ(e->workspace_bytes, 4096);
+  EXPECT_GT(e->bytes, 0);
+  // Every output empty: nothing is called.
+  e = Run({{"num_tokens", 0}}, {});
+  ASSERT_TRUE(e.ok()) << e.status();
+  EXPECT_FALSE(e->launch_function);
+  EXPECT_EQ(e->workspace_bytes, 0);
+}
+
+TEST_F(ExplainTest, AKernelReadsWhatItsTensorMapsShow) {
+  // merge gets q through a map, and with it as many input bytes as split, and more threads.
+  TensorMapSpec map;
+  map.shape = map.box = {Expr::Constant(8)};
+  variant_->plan.tensor_maps = {map};
+  ArgSpec arg;
+  arg.kind = ArgSpec::Kind::kTensorMap;
+  variant_->plan.kernels[1].args = {arg};
+  variant_->plan.kernels[1].grid[0] = Expr::Constant(100000);
+  const auto e = Run({}, {});
+  ASSERT_TRUE(e.ok()) << e.status();
+  EXPECT_EQ(e->kernels[e->main_kernel].name, "merge");
+}
+
 TEST_F(ExplainTest, WhatDoesNotFitIsAnErrorWithTheReason) {
   EXPECT_THAT(Run({{"topk", 5000}}, {}).status().message(), HasSubstr("topk <= 4096"));
 }

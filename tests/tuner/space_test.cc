@@ -97,6 +97,28 @@ TEST_F(SpaceTest, CompileScopeConfigsAreNeverDuplicates) {
   EXPECT_EQ(feasible.candidates.size(), 2u);
 }
 
+TEST_F(SpaceTest, ConfigsOfALaunchFunctionAreNeverDuplicates) {
+  auto variant = test::SplitVariant(op_.spec());
+  variant->plan.kernels.clear();
+  variant->has_launch_function = true;
+  const auto space = BuildSpace({variant}, {}, Coverage::kAll);
+  const Feasible feasible = PruneStatically(space->candidates, seed_shape_, device_);
+  EXPECT_EQ(feasible.candidates.size(), 12u);
+  EXPECT_TRUE(feasible.pruned.empty());
+}
+
+TEST_F(SpaceTest, PlansWithOtherViewsAreOtherWork) {
+  auto variant = test::SplitVariant(op_.spec());
+  const SymbolTable symbols = PlanProgram::Symbols(op_.spec(), variant->tunables, {}, {});
+  TensorMapSpec map;
+  map.shape = {Expr::Constant(512)};
+  map.box = {*Expr::Parse("floordiv(TARGET_CTAS, 8)", symbols)};
+  const AxisVector shape = test::Shape(op_.spec(), {{"topk", 32}});  // one split, whatever CTAs
+  variant->plan.tensor_maps = {map};
+  const auto space = BuildSpace({variant}, {"BLOCK_H=16", "STAGES=2"}, Coverage::kAll);
+  EXPECT_EQ(PruneStatically(space->candidates, shape, device_).candidates.size(), 3u);
+}
+
 class ResourcesTest : public SpaceTest {
  protected:
   ResourcesTest() {
