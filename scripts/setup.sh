@@ -15,6 +15,7 @@ set -euo pipefail
 KVR_ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 KVR_LOGS="$KVR_ROOT/build/logs"
 KVR_VENV="$KVR_ROOT/.venv"
+KVR_ABSEIL="$KVR_ROOT/build/abseil"  # an instrumented one: kvr_abseil
 
 # Debian 12's names of what the build uses.
 KVR_PACKAGES=(
@@ -241,6 +242,49 @@ kvr_setup() {
   kvr_install packages "${KVR_PACKAGES[@]}"
   kvr_find_cuda
   kvr_find_gpu
+}
+
+# Debian's source of Abseil, unpacked in $PWD/source, without root: the machine's own package
+# sources, asked for their source packages, with lists of our own.
+kvr_abseil_source() {
+  local options=(-q -o Dir::Etc::sourcelist=/dev/null -o "Dir::Etc::sourceparts=$PWD/apt/parts"
+    -o "Dir::State::lists=$PWD/apt/lists" -o "Dir::Cache=$PWD/apt/cache")
+  rm -f ./*.dsc
+  mkdir -p apt/parts apt/lists/partial apt/cache/archives/partial
+  if [[ -f /etc/apt/sources.list.d/debian.sources ]]; then
+    sed 's/^Types: deb$/Types: deb-src/' /etc/apt/sources.list.d/debian.sources >apt/parts/kvr.sources
+  else
+    sed -n 's/^deb /deb-src /p' /etc/apt/sources.list >apt/parts/kvr.list
+  fi
+  apt-get "${options[@]}" update && apt-get "${options[@]}" --download-only source abseil &&
+    rm -rf source && dpkg-source -x ./*.dsc source
+}
+
+kvr_abseil_build() {
+  kvr_logged abseil-source kvr_abseil_source || return 1
+  kvr_logged abseil-configure cmake -S source -B build -G Ninja -DCMAKE_BUILD_TYPE=Debug \
+    -DCMAKE_CXX_STANDARD=17 "-DCMAKE_CXX_FLAGS=$1" -DBUILD_TESTING=OFF \
+    -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DCMAKE_CXX_COMPILER_LAUNCHER=ccache \
+    -DCMAKE_INSTALL_LIBDIR=lib "-DCMAKE_INSTALL_PREFIX=$KVR_ABSEIL/installed" || return 1
+  kvr_logged abseil-build cmake --build build -j "${KVR_JOBS:-$(nproc)}" --target install
+}
+
+# kvr_abseil FLAGS: an Abseil built with FLAGS, in $KVR_ABSEIL/installed. Debian's own is not
+# instrumented: ThreadSanitizer sees races in it that are none. 1 if it cannot be had.
+kvr_abseil() {
+  local flags="$1" start
+  start="$(kvr_seconds)"
+  if [[ "$(cat "$KVR_ABSEIL/flags" 2>/dev/null)" != "$flags" ]]; then
+    kvr_install dpkg-dev dpkg-dev || return 1
+    mkdir -p "$KVR_ABSEIL"
+    cd "$KVR_ABSEIL"
+    if ! kvr_abseil_build "$flags"; then
+      kvr_line abseil "its source could not be had or built; see $KVR_LOGS" "$start"
+      return 1
+    fi
+    printf '%s\n' "$flags" >flags
+  fi
+  kvr_line abseil "built with $flags" "$start"
 }
 
 # kvr_build PRESET CMAKE_ARGUMENT...
