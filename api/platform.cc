@@ -5,24 +5,24 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <mutex>
 #include <system_error>
 #include <utility>
 
 #include "api/host_library.h"
-#include "core/install_layout.h"
 #include "core/names.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "devices/cuda/cuda.h"
 #include "devices/null/null.h"
 #include "devices/profiles.h"
+#include "jit/cache_layer.h"
 #include "jit/nvrtc/nvrtc.h"
 #include "jit/sdk.h"
-#include "plugins/bundle.h"
 #include "plugins/roots.h"
-#include "registry/builtin_ops.h"
+#include "plugins/scan.h"
 
 namespace kvr {
 namespace {
@@ -46,22 +46,6 @@ Component NotReady(std::string name, const absl::Status& status) {
   return {std::move(name), missing ? State::kMissing : State::kBroken, "", Explain(status), ""};
 }
 
-// NVIDIA's wheels in the install's own virtual environment; in a build tree that is where
-// scripts/setup.sh puts them. Empty: none there, or KVR_WHEELS names others.
-std::string OwnWheels() {
-  if (std::getenv("KVR_WHEELS") != nullptr) return "";
-  std::error_code error;
-  const std::filesystem::path libraries = InstallPath(".venv/lib");
-  for (std::filesystem::directory_iterator python(libraries, error), end; !error && python != end;
-       python.increment(error)) {
-    const std::filesystem::path packages = python->path() / "site-packages";
-    if (std::filesystem::is_directory(packages / "nvidia", error)) {
-      return packages.string();
-    }
-  }
-  return "";
-}
-
 // Can `directory` be made, and a file in it? Tried, not asked: permissions are not the only reason.
 bool CanWrite(const std::string& directory) {
   std::error_code error;
@@ -73,6 +57,27 @@ bool CanWrite(const std::string& directory) {
   close(file);
   unlink(probe.c_str());
   return written;
+}
+
+void SayOnStderr(std::string_view text) {
+  std::fprintf(stderr, "kvr: %.*s\n", static_cast<int>(text.size()), text.data());
+}
+
+// A read-only layer of the cache, and what it is good for where it says so.
+Component LayerComponent(const EntryStore& layer) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(layer.root(), error)) {
+    return {"cache layer", State::kMissing, layer.root(),
+            StrCat(layer.root(), " is no directory; `kvr cache export` makes one"), ""};
+  }
+  const absl::StatusOr<LayerManifest> manifest = ReadManifest(layer.root());
+  if (absl::IsNotFound(manifest.status())) return Ready("cache layer", layer.root());
+  if (!manifest.ok()) return NotReady("cache layer", manifest.status());
+  Component component =
+      Ready("cache layer", StrCat(layer.root(), ": ", manifest->binaries.size(), " binaries for ",
+                                  StrJoin(manifest->targets(), ", ")));
+  component.detail = StrCat("made by ", StrJoin(manifest->compilers(), ", "));
+  return component;
 }
 
 Component VariantsComponent(const Catalog& catalog, const std::vector<std::string>& roots) {
@@ -89,6 +94,18 @@ Component VariantsComponent(const Catalog& catalog, const std::vector<std::strin
     }
   }
   return component;
+}
+
+// The install's own plugins are as trusted as its executable; others are tried apart first.
+std::function<absl::Status(const std::string&)> CheckStrangers(
+    std::function<absl::Status(const std::string&)> check) {
+  if (check == nullptr) return nullptr;
+  std::error_code error;
+  const std::string own =
+      std::filesystem::weakly_canonical(BuiltinPluginsDirectory(), error).string() + "/";
+  return [check = std::move(check), own](const std::string& path) {
+    return path.starts_with(own) ? absl::OkStatus() : check(path);
+  };
 }
 
 }  // namespace
@@ -128,7 +145,7 @@ void Platform::Impl::OpenCompilers() {
     compilers.push_back(*std::move(compiler));
   };
   if (options.compilers) {
-    take("nvrtc", MakeNvrtcCompiler({.sdk_dir = sdk_dir, .wheels = OwnWheels()}));
+    take("nvrtc", MakeNvrtcCompiler({.sdk_dir = sdk_dir}));
     take("clang", MakeHostCompiler(sdk_dir));
   }
   jit = std::make_unique<Jit>(std::move(compilers), cache.get());
@@ -151,6 +168,7 @@ void Platform::Impl::Describe() {
   components.push_back(host.ok() ? Ready("host module", *host)
                                  : NotReady("host module", host.status()));
 
+  for (const EntryStore& layer : cache->layers()) components.push_back(LayerComponent(layer));
   if (cache->on_disk() && CanWrite(cache->root())) {
     components.push_back(Ready("cache", cache->root()));
   } else {
@@ -166,15 +184,20 @@ void Platform::Impl::Describe() {
 }
 
 absl::StatusOr<std::unique_ptr<Platform>> Platform::Open(const PlatformOptions& options) {
-  KVR_ASSIGN_OR_RETURN(Catalog catalog, Catalog::Create(BuiltinOperations()));
+  const std::vector<std::string> roots = PluginRoots(options.plugin_roots);
+  Scan scan = ScanPlugins(roots, {.check_load = CheckStrangers(options.check_plugin)});
+  KVR_ASSIGN_OR_RETURN(Catalog catalog, Catalog::Create(std::move(scan.operations)));
+  catalog.Add(std::move(scan));
   auto impl = std::make_unique<Impl>(std::move(catalog));
   impl->options = options;
-  impl->roots = BundleRoots(options.plugin_roots);
-  impl->catalog.Add(ScanBundles(impl->roots, impl->catalog.specs()));
+  impl->roots = roots;
   impl->sdk = FindSdkDir();
   if (impl->sdk.ok()) impl->sdk_dir = *impl->sdk;
-  impl->cache = std::make_unique<BinaryCache>(options.cache_dir.empty() ? DefaultCacheRoot()
-                                                                        : options.cache_dir);
+  CacheOptions cache =
+      DefaultCacheOptions(options.cache_dir, options.warn != nullptr ? options.warn : SayOnStderr);
+  cache.layers.insert(cache.layers.begin(), options.cache_layers.begin(),
+                      options.cache_layers.end());
+  impl->cache = std::make_unique<BinaryCache>(std::move(cache));
   return std::unique_ptr<Platform>(new Platform(std::move(impl)));
 }
 

@@ -12,6 +12,7 @@
 // life of the process.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -28,7 +29,12 @@ namespace kvr {
 struct PlatformOptions {
   std::vector<std::string> plugin_roots;  // after the built-in variants and KVR_PLUGIN_PATH
   std::string cache_dir;                  // empty: KVR_CACHE_DIR, XDG_CACHE_HOME/kvr, ~/.cache/kvr
+  std::vector<std::string> cache_layers;  // read-only, before those of KVR_CACHE_LAYERS
   bool compilers = true;                  // false: boot from the cache alone
+  // Asked, with its path, before code of a plugin is loaded that is not a built-in one. Who runs
+  // what nobody has vouched for gives TryPlugin (tuner/worker/try_plugin.h); null: it is loaded.
+  std::function<absl::Status(const std::string& path)> check_plugin;
+  WarningSink warn;                       // null: a line on standard error
 };
 
 // One thing that KVR looked for: `kvr doctor` prints them all.

@@ -5,9 +5,8 @@
 
 #include "core/strings.h"
 #include "jit/compiler.h"
-#include "plugins/bundle.h"
 #include "plugins/roots.h"
-#include "registry/builtin_ops.h"
+#include "plugins/scan.h"
 
 namespace kvr::bench {
 namespace {
@@ -79,12 +78,10 @@ Tensors::Tensors(void* memory) {
 
 LaunchWorld::LaunchWorld(const std::string& device, const std::string& bundles)
     : platform_(Must(Platform::Open({.cache_dir = "", .compilers = device != "null"}))),
-      device_(Must(platform_->OpenDevice(device))),
-      catalog_(std::make_unique<Catalog>(Must(Catalog::Create(BuiltinOperations())))) {
+      device_(Must(platform_->OpenDevice(device))) {
   const bool null = device == "null";
-  std::vector<std::string> roots = BundleRoots({});
-  roots.push_back(bundles);
-  Scan scan = ScanBundles(roots, catalog_->specs());
+  Scan scan = ScanPlugins(PluginRoots({bundles}));
+  catalog_ = std::make_unique<Catalog>(Must(Catalog::Create(std::move(scan.operations))));
   for (const Rejection& rejection : scan.rejections) {
     std::fprintf(stderr, "%s: %s\n", rejection.path.c_str(), rejection.status.ToString().c_str());
   }

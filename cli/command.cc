@@ -7,6 +7,7 @@
 
 #include "core/status.h"
 #include "core/strings.h"
+#include "tuner/worker/try_plugin.h"
 
 namespace kvr::cli {
 
@@ -75,6 +76,7 @@ CLI::App* Subcommand(CLI::App& app, const std::string& name, const std::string& 
 absl::StatusOr<std::unique_ptr<Platform>> OpenPlatform(const GlobalOptions& global) {
   PlatformOptions options;
   options.plugin_roots = global.plugins;
+  options.check_plugin = TryPlugin;
   return Platform::Open(options);
 }
 

@@ -8,11 +8,7 @@
 
 namespace kvr {
 
-std::string BuiltinVariantsDirectory() {
-  constexpr Part kVariants = {"the built-in variants", nullptr, "share/kvr/variants", "", ""};
-  const absl::StatusOr<std::string> found = FindPart(kVariants);
-  return found.ok() ? *found : InstallPath(kVariants.relative);
-}
+std::string BuiltinPluginsDirectory() { return InstallPath("lib/kvr/plugins"); }
 
 std::vector<std::string> SplitPluginPath(std::string_view path) {
   std::vector<std::string> roots;
@@ -22,8 +18,8 @@ std::vector<std::string> SplitPluginPath(std::string_view path) {
   return roots;
 }
 
-std::vector<std::string> BundleRoots(absl::Span<const std::string> extra) {
-  std::vector<std::string> roots = {BuiltinVariantsDirectory()};
+std::vector<std::string> PluginRoots(absl::Span<const std::string> extra) {
+  std::vector<std::string> roots = {BuiltinPluginsDirectory()};
   if (const char* path = std::getenv("KVR_PLUGIN_PATH")) {
     for (std::string& root : SplitPluginPath(path)) roots.push_back(std::move(root));
   }

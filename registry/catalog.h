@@ -3,8 +3,9 @@
 // What exists: the operations, the variants admitted for each, and what was refused with the
 // reason. Says nothing about which is selected (registry/generation.h).
 //
-//   KVR_ASSIGN_OR_RETURN(Catalog catalog, Catalog::Create(BuiltinOperations()));
-//   catalog.Add(ScanPlugins(roots, {.ops = catalog.specs()}));
+//   Scan scan = ScanPlugins(roots);
+//   KVR_ASSIGN_OR_RETURN(Catalog catalog, Catalog::Create(std::move(scan.operations)));
+//   catalog.Add(std::move(scan));
 //   KVR_ASSIGN_OR_RETURN(VariantPtr w8, catalog.Find("mla_sparse_decode", "w8"));
 //
 // Threading: filled by one thread (Create, Add, Admit, Reject), then only read, by any number.

@@ -4,7 +4,9 @@
 // not have to. Started by tuner/worker/client.h; protocol: tuner/worker/protocol.h.
 //
 //   kvr-worker --device cuda:0 [--plugins DIR]... [--memory BYTES] [--parent PID]
+//   kvr-worker --check-plugin FILE
 //
+// The second only loads a compiled plugin and says what came of it (tuner/worker/try_plugin.h).
 // It ends when its stdin closes or its parent dies, whatever a kernel is doing at that time. What
 // kernels print goes to stderr: stdout belongs to the protocol.
 #include <fcntl.h>
@@ -21,6 +23,7 @@
 #include "api/platform.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "plugins/library.h"
 #include "tuner/worker/server.h"
 
 namespace kvr {
@@ -31,6 +34,7 @@ struct Arguments {
   PlatformOptions platform;
   WorkerServerOptions server;
   int64_t parent = 0;
+  std::string check_plugin;
 };
 
 absl::StatusOr<Arguments> Parse(int argc, char** argv) {
@@ -44,6 +48,8 @@ absl::StatusOr<Arguments> Parse(int argc, char** argv) {
       arguments.device = value;
     } else if (name == "--plugins") {
       arguments.platform.plugin_roots.push_back(value);
+    } else if (name == "--check-plugin") {
+      arguments.check_plugin = value;
     } else if (name == "--memory") {
       ok = ok && absl::SimpleAtoi(value, &arguments.server.memory_limit);
     } else if (name == "--parent") {
@@ -76,13 +82,13 @@ void WriteLine(int fd, std::string line) {
   }
 }
 
-int Fail(int out, const absl::Status& status) {
+int Say(int out, const absl::Status& status) {
   Message hello;
   hello.kind = Message::Kind::kHello;
   hello.protocol = kProtocol;
   hello.error = status;
   WriteLine(out, EncodeMessage(hello));
-  return 1;
+  return status.ok() ? 0 : 1;
 }
 
 int Run(int argc, char** argv) {
@@ -91,19 +97,20 @@ int Run(int argc, char** argv) {
   const absl::StatusOr<Arguments> arguments = Parse(argc, argv);
   if (!arguments.ok()) {
     std::fprintf(stderr, "kvr-worker: %s\n", std::string(arguments.status().message()).c_str());
-    return Fail(out, arguments.status());
+    return Say(out, arguments.status());
   }
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (!arguments->check_plugin.empty()) return Say(out, CheckPluginLoads(arguments->check_plugin));
   if (arguments->parent != 0 && getppid() != arguments->parent) return 1;  // it died before
   LineSource lines(STDIN_FILENO);
 
   auto platform = Platform::Open(arguments->platform);
-  if (!platform.ok()) return Fail(out, platform.status());
+  if (!platform.ok()) return Say(out, platform.status());
   auto device = (*platform)->OpenDevice(arguments->device);
-  if (!device.ok()) return Fail(out, device.status());
+  if (!device.ok()) return Say(out, device.status());
   WorkerServer server(**device, (*platform)->catalog(), arguments->server,
                       [out](const Message& message) { WriteLine(out, EncodeMessage(message)); });
-  if (absl::Status status = server.Start(); !status.ok()) return Fail(out, status);
+  if (absl::Status status = server.Start(); !status.ok()) return Say(out, status);
   WriteLine(out, EncodeMessage(server.Hello()));
   for (;;) {
     const absl::StatusOr<Request> request = DecodeRequest(lines.Next());

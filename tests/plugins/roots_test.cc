@@ -19,15 +19,15 @@ TEST(Roots, PathIsSplitAtColonsAndEmptyElementsAreLeftOut) {
 
 TEST(Roots, BuiltinComesFirstThenEnvironmentThenCaller) {
   ASSERT_EQ(setenv("KVR_PLUGIN_PATH", "/env", 1), 0);
-  EXPECT_THAT(BundleRoots({std::string("/extra")}),
-              ElementsAre(BuiltinVariantsDirectory(), "/env", "/extra"));
+  EXPECT_THAT(PluginRoots({std::string("/extra")}),
+              ElementsAre(BuiltinPluginsDirectory(), "/env", "/extra"));
   ASSERT_EQ(unsetenv("KVR_PLUGIN_PATH"), 0);
-  EXPECT_THAT(BundleRoots({}), ElementsAre(BuiltinVariantsDirectory()));
+  EXPECT_THAT(PluginRoots({}), ElementsAre(BuiltinPluginsDirectory()));
 }
 
-TEST(Roots, BuildTreeFindsTheSourceTreesVariants) {
-  EXPECT_EQ(BuiltinVariantsDirectory(), std::string(KVR_SOURCE_DIR) + "/variants");
-  EXPECT_TRUE(std::filesystem::is_directory(BuiltinVariantsDirectory()));
+TEST(Roots, BuildTreeIsLaidOutAsAnInstall) {
+  EXPECT_EQ(BuiltinPluginsDirectory(),
+            std::filesystem::path(KVR_BIN_DIR).parent_path() / "lib/kvr/plugins");
 }
 
 }  // namespace
