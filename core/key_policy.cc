@@ -2,6 +2,7 @@
 #include "core/key_policy.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "core/names.h"
 #include "core/status.h"
@@ -88,9 +89,8 @@ int64_t KeyPolicy::BucketOf(const Part& part, int64_t value, bool* clipped) {
         if (clipped) *clipped = true;
         return kLargestPow2;
       }
-      int64_t power = 1;
-      while (power < value) power *= 2;
-      return power;
+      return static_cast<int64_t>(
+          std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(value, 1))));
     }
     case Kind::kCeil: {
       auto bound = std::lower_bound(part.bounds.begin(), part.bounds.end(), value);

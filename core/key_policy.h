@@ -49,6 +49,7 @@ class KeyPolicy {
   Axes Named(const BucketedKey& key) const;
   // The inverse of Named; an axis missing or not in the policy is an error.
   absl::StatusOr<BucketedKey> FromNamed(const Axes& named) const;
+  size_t axis_count() const { return parts_.size(); }
   const std::string& text() const { return text_; }  // canonical
 
  private:

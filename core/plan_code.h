@@ -12,7 +12,9 @@
 // Ownership: `program` outlives it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <new>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -56,6 +58,15 @@ class PlanCode {
   const PlanProgram* program_;
   std::vector<int64_t> tunable_values_;  // for the plan function
   const DeviceInfo* device_;
+};
+
+// Room for a plan that Run fills: a LaunchPlan's own initialisation would cost more than the run.
+class PlanScratch {
+ public:
+  LaunchPlan* get() { return std::launder(reinterpret_cast<LaunchPlan*>(bytes_)); }
+
+ private:
+  alignas(LaunchPlan) std::byte bytes_[sizeof(LaunchPlan)];
 };
 
 }  // namespace kvr

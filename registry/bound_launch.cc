@@ -63,7 +63,7 @@ absl::Status BoundLaunch::State::Rebind(Stream stream) {
   Resolved resolved;
   LaunchPlan scratch;
   KVR_RETURN_IF_ERROR(dispatcher->Resolve(op, axes, stream, &scratch, &resolved));
-  prepared = *resolved.prepared;
+  prepared = resolved.prepared->shared_from_this();
   kernels.assign(resolved.plan.kernels.begin(), resolved.plan.kernels.end());
   const size_t count = prepared->variant().plan.regions.size();
   std::copy_n(resolved.plan.region_offset, count, region_offset.begin());
@@ -103,7 +103,7 @@ absl::StatusOr<BoundLaunch> Dispatcher::Bind(std::string_view op,
   state->dispatcher = impl_.get();
   state->op = found->index;
   state->spec = &found->spec();
-  KVR_RETURN_IF_ERROR(AxesFromTensors(found->spec(), tensors, &state->axes));
+  KVR_RETURN_IF_ERROR(TensorReader(found->spec()).Read(tensors, &state->axes));
   state->tensor_count = static_cast<int>(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
     state->tensors[i] = tensors[i];
@@ -112,7 +112,6 @@ absl::StatusOr<BoundLaunch> Dispatcher::Bind(std::string_view op,
     }
   }
   KVR_RETURN_IF_ERROR(state->Rebind(Stream{}));
-  KVR_RETURN_IF_ERROR(state->prepared->CheckTensors(state->views()));
   return BoundLaunch(std::move(state));
 }
 

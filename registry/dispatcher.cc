@@ -38,17 +38,18 @@ absl::Status Dispatcher::Launch(OpHandle op, absl::Span<const TensorView> tensor
                  "take it from FindOp");
   }
   const OpTable& table = *snapshot.ops[op.index];
-  AxisVector axes{};
-  KVR_RETURN_IF_ERROR(AxesFromTensors(table.op->spec(), tensors, &axes));
-  const auto it = table.shapes.find(axes);
-  if (it != table.shapes.end() && !(*it)->missed) {
-    return impl_->Enqueue(*(*it)->prepared, (*it)->plan(), *snapshot.streams, tensors, stream,
+  AxisVector axes;
+  KVR_RETURN_IF_ERROR(table.reader.Read(tensors, &axes));
+  PlanScratch scratch;
+  const KeyTable::Entry served = table.index.Find(table.policy.Bucket(axes));
+  if (served.prepared != nullptr && !served.missed &&
+      served.prepared->TryPlan(axes, scratch.get()) == PlanCode::Outcome::kPlanned) {
+    return impl_->Enqueue(*served.prepared, *scratch.get(), *snapshot.streams, tensors, stream,
                           workspace);
   }
-  LaunchPlan scratch;
   Resolved resolved;
-  KVR_RETURN_IF_ERROR(impl_->Resolve(op.index, axes, stream, &scratch, &resolved));
-  return impl_->Enqueue(**resolved.prepared, resolved.plan, *resolved.snapshot->streams, tensors,
+  KVR_RETURN_IF_ERROR(impl_->Resolve(op.index, axes, stream, scratch.get(), &resolved));
+  return impl_->Enqueue(*resolved.prepared, resolved.plan, *resolved.snapshot->streams, tensors,
                         stream, workspace);
 }
 
@@ -104,18 +105,28 @@ absl::StatusOr<void*> Dispatcher::Impl::PickWorkspace(const Streams& streams, St
 void Dispatcher::Impl::CountMiss(const std::shared_ptr<const OpTable>& table,
                                  const BucketedKey& key) {
   counters.misses.fetch_add(1, std::memory_order_relaxed);
-  // Which key is for people: whoever comes while another one writes is counted above only.
-  const std::unique_lock<std::mutex> lock(miss_mutex, std::try_to_lock);
-  if (!lock.owns_lock()) return;
-  for (size_t i = 0; i < miss_count; ++i) {
-    MissRecord& record = miss_records[i];
-    if (record.table->op == table->op && record.key == key &&
-        record.table->policy.text() == table->policy.text()) {
-      ++record.count;
+  const auto matches = [&](const MissRecord& record) {
+    return record.key == key &&
+           (record.table == table ||
+            (record.table->op == table->op && record.table->policy.text() == table->policy.text()));
+  };
+  for (MissRecord& record : miss_records) {
+    MissRecord::State seen = record.state.load(std::memory_order_acquire);
+    if (seen == MissRecord::kFree &&
+        record.state.compare_exchange_strong(seen, MissRecord::kTaken, std::memory_order_acquire)) {
+      record.table = table;
+      record.key = key;
+      record.count.store(1, std::memory_order_relaxed);
+      record.state.store(MissRecord::kKnown, std::memory_order_release);
+      return;
+    }
+    // Taken, and being written: it is counted above only. Waiting is what a launch never does.
+    if (seen == MissRecord::kTaken) return;
+    if (matches(record)) {
+      record.count.fetch_add(1, std::memory_order_relaxed);
       return;
     }
   }
-  if (miss_count < miss_records.size()) miss_records[miss_count++] = {table, key, 1};
 }
 
 absl::Status Dispatcher::Impl::Resolve(int op, const AxisVector& axes, Stream stream,
@@ -126,19 +137,23 @@ absl::Status Dispatcher::Impl::Resolve(int op, const AxisVector& axes, Stream st
   // Twice at most: the second time after policy `jit` has loaded the shape, or has failed to.
   for (bool tried = false;; tried = true) {
     resolved->snapshot = snapshot;
-    if (const auto shape = (*table)->shapes.find(axes); shape != (*table)->shapes.end()) {
-      *resolved = {snapshot, &(*shape)->prepared, (*shape)->plan(), (*shape)->missed};
-    } else if (const auto loaded = (*table)->keys.find(key); loaded != (*table)->keys.end()) {
-      absl::Status status = loaded->second.prepared->Plan(axes, scratch);
-      if (status.ok()) {
-        *resolved = {snapshot, &loaded->second.prepared, *scratch, loaded->second.missed};
-      } else if (!absl::IsFailedPrecondition(status)) {
-        return status;
+    const KeyTable::Entry served = (*table)->index.Find(key);
+    if (served.prepared != nullptr) {
+      PlanCode::Outcome outcome = served.prepared->TryPlan(axes, scratch);
+      if (outcome == PlanCode::Outcome::kFailed) {
+        const absl::Status status = served.prepared->Plan(axes, scratch);
+        if (!status.ok() && !absl::IsFailedPrecondition(status)) return status;
+        if (status.ok()) outcome = PlanCode::Outcome::kPlanned;
+      }
+      if (outcome == PlanCode::Outcome::kPlanned) {
+        *resolved = {snapshot, served.prepared, *scratch, served.missed};
+        if (!served.missed) return absl::OkStatus();
       }
     }
-    if (resolved->prepared != nullptr && !resolved->missed) return absl::OkStatus();
     if (!tried) CountMiss(*table, key);
-    if (resolved->prepared != nullptr || tried || options.miss_policy != MissPolicy::kJit ||
+    // A key that is loaded gains nothing by loading: what was selected for its bucket does not fit
+    // these axes.
+    if (served.prepared != nullptr || tried || options.miss_policy != MissPolicy::kJit ||
         self.frozen() || (*table)->failed.count(key) > 0) {
       break;
     }
@@ -163,7 +178,7 @@ absl::Status Dispatcher::Impl::Resolve(int op, const AxisVector& axes, Stream st
   const bool serve = options.miss_policy != MissPolicy::kError;
   if (serve && resolved->prepared == nullptr && (*table)->baseline != nullptr) {
     KVR_RETURN_IF_ERROR((*table)->baseline->Plan(axes, scratch));
-    *resolved = {snapshot, &(*table)->baseline, *scratch, true};
+    *resolved = {snapshot, (*table)->baseline.get(), *scratch, true};
   }
   if (serve && resolved->prepared != nullptr) {
     counters.baseline.fetch_add(1, std::memory_order_relaxed);
@@ -194,12 +209,11 @@ Counters Dispatcher::counters() const {
 }
 
 std::vector<Miss> Dispatcher::misses() const {
-  const std::lock_guard<std::mutex> lock(impl_->miss_mutex);
   std::vector<Miss> misses;
-  for (size_t i = 0; i < impl_->miss_count; ++i) {
-    const Impl::MissRecord& record = impl_->miss_records[i];
-    misses.push_back(
-        {record.table->op->name(), record.table->policy.Named(record.key), record.count});
+  for (const Impl::MissRecord& record : impl_->miss_records) {
+    if (record.state.load(std::memory_order_acquire) != Impl::MissRecord::kKnown) continue;
+    misses.push_back({record.table->op->name(), record.table->policy.Named(record.key),
+                      record.count.load(std::memory_order_relaxed)});
   }
   return misses;
 }

@@ -10,10 +10,10 @@
 //   frozen     after Freeze() no launch compiles, loads or allocates. Publish still may: an
 //              explicit swap runs on its caller's thread.
 //
-// A launch whose axes were loaded as they are costs two hash lookups; other axes of a loaded key
-// evaluate the plan as well. A key that is not loaded, or that the generation does not select for
-// an op it speaks of, is a *miss*: counted, and answered by MissPolicy. With a generation that says
-// nothing about an op, the baseline serves it and nothing is missed.
+// All axes of a loaded key launch alike, whether these were loaded or others of their bucket. A key
+// that is not loaded, or that the generation does not select for an op it speaks of, or whose config
+// does not fit these very axes, is a *miss*: counted, and answered by MissPolicy. With a generation
+// that says nothing about an op, the baseline serves it and nothing is missed.
 //
 // Capture safety: Launch alone is legal while its stream captures. What would need an allocation
 // or a compile then is an error before anything is enqueued.
@@ -88,7 +88,7 @@ struct LoadReport {
 };
 
 struct Counters {
-  uint64_t misses = 0;            // keys not loaded or not selected
+  uint64_t misses = 0;            // keys not loaded, not selected or not fitting
   uint64_t baseline = 0;          // ... of these, served by the baseline
   uint64_t refused = 0;           // ... answered with an error
   uint64_t loaded_in_launch = 0;  // ... loaded by policy jit

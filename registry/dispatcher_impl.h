@@ -23,7 +23,7 @@ struct Resolved {
   // Where all of it is from. Whatever else the launch needs is taken from here as well: `current`
   // may have moved on.
   const Snapshot* snapshot = nullptr;
-  const PreparedPtr* prepared = nullptr;
+  const Prepared* prepared = nullptr;
   PlanView plan;
   bool missed = false;
 };
@@ -68,14 +68,16 @@ struct Dispatcher::Impl {
   };
   AtomicCounters counters;
 
+  // Which keys were missed, for people. A record is taken by whoever first finds it free; table and
+  // key are written before it is kKnown, and never again.
   struct MissRecord {
+    enum State : uint8_t { kFree, kTaken, kKnown };
+    std::atomic<State> state{kFree};
     std::shared_ptr<const OpTable> table;  // gives the key its names
     BucketedKey key;
-    uint64_t count = 0;
+    std::atomic<uint64_t> count{0};
   };
-  mutable std::mutex miss_mutex;
   std::array<MissRecord, 64> miss_records;
-  size_t miss_count = 0;
 };
 
 }  // namespace kvr

@@ -51,10 +51,7 @@ Dispatcher::Impl::Impl(Dispatcher& owner_dispatcher, Jit& jit, DispatcherOptions
   first->version = 1;
   first->generation = GenerationBuilder(info.model, info.target).Build(0);
   for (const auto& op : self.catalog_.ops()) {
-    auto table = std::make_shared<OpTable>();
-    table->op = op.get();
-    table->policy = op->policy;
-    first->ops.push_back(std::move(table));
+    first->ops.push_back(std::make_shared<const OpTable>(*op));
   }
   first->streams = std::make_shared<const Streams>();
   current.store(first.get(), std::memory_order_seq_cst);
@@ -93,8 +90,7 @@ absl::StatusOr<std::shared_ptr<const Streams>> Dispatcher::Impl::GrowWorkspaces(
 
 namespace {
 
-// Every key that the generation selects, at its representative; else the op's
-// defaults.
+// Every key that the generation selects, at its representative; else the op's defaults.
 std::vector<Axes> SelectedShapes(const Generation& generation, const Catalog::Op& op) {
   std::vector<Axes> shapes;
   if (const Generation::Op* selected = generation.FindOp(op.name()); selected != nullptr) {
@@ -175,12 +171,9 @@ absl::StatusOr<LoadReport> Dispatcher::Publish(GenerationPtr next) {
   std::vector<std::shared_ptr<const OpTable>> tables;
   for (const std::shared_ptr<const OpTable>& old : before->ops) {
     const Generation::Op* selected = next->FindOp(old->op->name());
-    auto table = std::make_shared<OpTable>();
-    table->op = old->op;
-    table->policy = selected == nullptr ? old->op->policy : selected->policy;
-    std::vector<AxisVector> axes;
-    for (const ServedShapePtr& shape : old->shapes) axes.push_back(shape->axes);
-    std::sort(axes.begin(), axes.end());
+    auto table = std::make_shared<OpTable>(*old->op);
+    if (selected != nullptr) table->policy = selected->policy;
+    const std::vector<AxisVector> axes(old->shapes.begin(), old->shapes.end());
     if (!axes.empty() || old->baseline != nullptr) {
       LoadReport part;
       impl_->loader.Add(*next, axes, table.get(), &part, &workspace_bytes);

@@ -188,14 +188,13 @@ void Loader::Add(const Generation& generation, const std::vector<AxisVector>& sh
     if (!out.status.ok()) continue;
 
     PreparedPtr prepared = *ready.prepared;
-    bool missed = item.missed;
     out.binary = prepared->binary()->key;
     if (choice.selection.binary != Fingerprint{} && choice.selection.binary != out.binary) {
       out.why += ready.unloadable.empty()
                      ? "; built anew: compiler or headers differ from what was measured"
                      : StrCat("; built anew: what was measured does not load: ", ready.unloadable);
     }
-    table->keys.insert_or_assign(item.key, ServedKey{prepared, missed});
+    table->keys.insert_or_assign(item.key, ServedKey{prepared, item.missed});
     LaunchPlan plan;
     out.status = prepared->Plan(item.axes, &plan);
     if (absl::IsFailedPrecondition(out.status) && table->baseline != nullptr &&
@@ -204,7 +203,6 @@ void Loader::Add(const Generation& generation, const std::vector<AxisVector>& sh
         out.why = StrCat("baseline: ", out.variant, " does not fit: ", What(out.status));
         out.status = absl::OkStatus();
         prepared = table->baseline;
-        missed = true;
         out.variant = prepared->variant().name;
         out.is_compiled = prepared->variant().is_compiled();
         out.config = prepared->config();
@@ -223,10 +221,10 @@ void Loader::Add(const Generation& generation, const std::vector<AxisVector>& sh
       *workspace_bytes = std::max(*workspace_bytes, other.workspace_bytes);
     }
     *workspace_bytes = std::max(*workspace_bytes, out.workspace_bytes);
-    table->shapes.erase(item.axes);
-    table->shapes.insert(
-        std::make_shared<const ServedShape>(item.axes, std::move(prepared), plan, missed));
+    table->shapes.insert(item.axes);
   }
+
+  table->Index();
 
   // 4. What failed, for policy `jit`.
   const LoadItem* outcome = report->items.data() + (report->items.size() - work.size());

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstring>
 #include <utility>
 
@@ -95,7 +96,6 @@ absl::StatusOr<PreparedPtr> Prepare(Device& device, const OpSpec& op, VariantPtr
   prepared->tunable_values_ = variant->TunableValues(config);
   for (int i = 0; i < op.tensor_count(); ++i) {
     const TensorSpec& tensor = op.tensor(i);
-    prepared->required_.push_back(!tensor.optional);
     prepared->scalar_defaults_.push_back(tensor.is_scalar
                                              ? ScalarBytes(tensor.scalar_default, tensor.dtype)
                                              : std::array<std::byte, 8>{});
@@ -104,6 +104,11 @@ absl::StatusOr<PreparedPtr> Prepare(Device& device, const OpSpec& op, VariantPtr
   prepared->config_ = std::move(config);
   prepared->binary_ = std::move(binary);
   prepared->module_ = std::move(module);
+  const std::vector<RegionSpec>& regions = prepared->variant_->plan.regions;
+  for (size_t i = 0; i < regions.size(); ++i) {
+    if (regions[i].zeroed) prepared->zeroed_.push_back(static_cast<uint8_t>(i));
+  }
+  prepared->code_.emplace(prepared->variant_->plan, op, prepared->tunable_values_, device.info());
   const absl::Status status =
       prepared->variant_->has_launch_function ? prepared->Open(op) : prepared->FindFunctions();
   if (!status.ok()) return WithContext(place, status);
@@ -121,9 +126,34 @@ absl::Status Prepared::FindFunctions() {
     absl::StatusOr<Function> function =
         module_->Get(kernel->symbol, SmemOptIn(spec, *kernel, device_->info()));
     if (!function.ok()) return WithContext(StrCat("kernel ", spec.name), function.status());
-    functions_.push_back(*function);
+    Kernel& ready = kernels_.emplace_back();
+    ready.function = *function;
+    ready.attributes = spec.attributes;
+    ready.arg_count = static_cast<uint8_t>(spec.args.size());
+    for (size_t i = 0; i < spec.args.size(); ++i) ready.args[i] = ArgOf(spec.args[i], i);
   }
   return absl::OkStatus();
+}
+
+Prepared::Arg Prepared::ArgOf(const ArgSpec& spec, size_t position) {
+  using From = Arg::From;
+  const auto index = static_cast<uint8_t>(spec.index);
+  const auto at = [&](From from, size_t place, size_t size) {
+    return Arg{from, index, static_cast<uint16_t>(place * size)};
+  };
+  switch (spec.kind) {
+    case ArgSpec::Kind::kTensor:
+      return at(From::kTensors, index, sizeof(TensorView));
+    case ArgSpec::Kind::kScalar:
+      return at(From::kScalar, 0, 0);
+    case ArgSpec::Kind::kWorkspace:
+      return at(From::kRegions, index, sizeof(void*));
+    case ArgSpec::Kind::kValue:
+      return at(From::kValues, position, sizeof(int64_t));
+    case ArgSpec::Kind::kTensorMap:
+      return at(From::kMaps, index, sizeof(TensorMap));
+  }
+  return {};
 }
 
 absl::Status Prepared::Open(const OpSpec& op) {
@@ -152,17 +182,22 @@ Prepared::~Prepared() {
 }
 
 absl::Status Prepared::Plan(const AxisVector& axes, LaunchPlan* plan) const {
+  if (TryPlan(axes, plan) == PlanCode::Outcome::kPlanned) return absl::OkStatus();
   KVR_RETURN_IF_ERROR(variant_->plan.Evaluate(axes, tunable_values_, device_->info(), plan));
-  if (call_ == nullptr) return absl::OkStatus();
+  if (call_ != nullptr) ForgetEmptyCall(axes, plan);
+  return absl::OkStatus();
+}
+
+void Prepared::ForgetEmptyCall(const AxisVector& axes, LaunchPlan* plan) const {
   for (const TensorSpec& output : call_->op.outputs) {
     if (std::all_of(output.axes.begin(), output.axes.end(),
-                    [&](int axis) { return axes[axis] > 0; }))
-      return absl::OkStatus();
+                    [&](int axis) { return axes[axis] > 0; })) {
+      return;
+    }
   }
   plan->workspace_bytes = 0;
   plan->region_offset.fill(0);
   plan->region_bytes.fill(0);
-  return absl::OkStatus();
 }
 
 void Prepared::Regions(const PlanView& plan, void* workspace, void** regions) const {
@@ -173,9 +208,8 @@ void Prepared::Regions(const PlanView& plan, void* workspace, void** regions) co
 }
 
 absl::Status Prepared::Clear(const PlanView& plan, void* const* regions, Stream stream) const {
-  const std::vector<RegionSpec>& specs = variant_->plan.regions;
-  for (size_t i = 0; i < specs.size(); ++i) {
-    if (!specs[i].zeroed || plan.region_bytes[i] == 0) continue;
+  for (const uint8_t i : zeroed_) {
+    if (plan.region_bytes[i] == 0) continue;
     KVR_RETURN_IF_ERROR(device_->MemsetAsync(regions[i], 0, plan.region_bytes[i], stream));
   }
   return absl::OkStatus();
@@ -183,28 +217,18 @@ absl::Status Prepared::Clear(const PlanView& plan, void* const* regions, Stream 
 
 void Prepared::Params(const PlanView& plan, int i, absl::Span<const TensorView> tensors,
                       void* const* regions, const TensorMap* maps, void** params) const {
+  static_assert(offsetof(TensorView, data) == 0);
   const KernelLaunch& launch = plan.kernels[i];
-  const std::vector<ArgSpec>& args = variant_->plan.kernels[launch.kernel].args;
-  for (size_t a = 0; a < args.size(); ++a) {
-    const ArgSpec& arg = args[a];
-    const void* value = nullptr;
-    switch (arg.kind) {
-      case ArgSpec::Kind::kTensor:
-        value = &tensors[arg.index].data;
-        break;
-      case ArgSpec::Kind::kScalar:
-        value = tensors[arg.index].data;
-        if (value == nullptr) value = &scalar_defaults_[arg.index];
-        break;
-      case ArgSpec::Kind::kWorkspace:
-        value = &regions[arg.index];
-        break;
-      case ArgSpec::Kind::kValue:
-        value = &launch.values[a];
-        break;
-      case ArgSpec::Kind::kTensorMap:
-        value = &maps[arg.index];
-        break;
+  const Kernel& kernel = kernels_[launch.kernel];
+  const void* const begins[] = {tensors.data(), regions, launch.values.data(), maps};
+  for (size_t a = 0; a < kernel.arg_count; ++a) {
+    const Arg arg = kernel.args[a];
+    const void* value;
+    if (arg.from == Arg::From::kScalar) {
+      value = tensors[arg.index].data;
+      if (value == nullptr) value = &scalar_defaults_[arg.index];
+    } else {
+      value = static_cast<const std::byte*>(begins[static_cast<size_t>(arg.from)]) + arg.offset;
     }
     params[a] = const_cast<void*>(value);
   }
@@ -263,30 +287,8 @@ absl::Status Prepared::Call(const PlanView& plan, absl::Span<const TensorView> t
   return WithContext(StrCat(variant_->op, "/", variant_->name, ": launch function"), status);
 }
 
-absl::Status Prepared::CheckTensors(absl::Span<const TensorView> tensors) const {
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const TensorView& tensor = tensors[i];
-    if (tensor.rank == 0) continue;
-    const auto address = reinterpret_cast<uintptr_t>(tensor.data);
-    if (tensor.data == nullptr) {
-      if (!required_[i] || tensor.elements() == 0) continue;
-      return Error(absl::StatusCode::kInvalidArgument,
-                   StrCat("tensor ", i, " of ", variant_->op, " has no memory"),
-                   "give the address of every tensor that is not optional");
-    }
-    if (address % static_cast<uintptr_t>(DTypeSize(tensor.dtype)) != 0) {
-      return Error(absl::StatusCode::kInvalidArgument,
-                   StrCat("tensor ", i, " of ", variant_->op, " is not aligned to its ",
-                          DTypeName(tensor.dtype), " elements"),
-                   "pass memory aligned to the element size");
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status Prepared::Launch(const PlanView& plan, absl::Span<const TensorView> tensors,
                               void* workspace, Stream stream) const {
-  KVR_RETURN_IF_ERROR(CheckTensors(tensors));
   if (plan.kernels.empty() && !calls()) return absl::OkStatus();
   if (plan.workspace_bytes > 0 && workspace == nullptr) {
     return Error(absl::StatusCode::kInvalidArgument,
@@ -304,9 +306,9 @@ absl::Status Prepared::Launch(const PlanView& plan, absl::Span<const TensorView>
   for (size_t i = 0; i < plan.kernels.size(); ++i) {
     Params(plan, static_cast<int>(i), tensors, regions.data(), maps.data(), params.data());
     const KernelLaunch& launch = plan.kernels[i];
-    KVR_RETURN_IF_ERROR(device_->Launch(functions_[launch.kernel], launch,
-                                        variant_->plan.kernels[launch.kernel].attributes,
-                                        params.data(), stream));
+    const Kernel& kernel = kernels_[launch.kernel];
+    KVR_RETURN_IF_ERROR(
+        device_->Launch(kernel.function, launch, kernel.attributes, params.data(), stream));
   }
   return absl::OkStatus();
 }

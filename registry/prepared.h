@@ -20,6 +20,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@
 #include "core/device.h"
 #include "core/op.h"
 #include "core/plan.h"
+#include "core/plan_code.h"
 #include "core/tensor.h"
 #include "core/variant.h"
 
@@ -52,7 +54,7 @@ struct PlanView {
         tensor_maps(plan.tensor_maps.data()) {}
 };
 
-class Prepared {
+class Prepared : public std::enable_shared_from_this<Prepared> {
  public:
   ~Prepared();
   const Variant& variant() const { return *variant_; }
@@ -61,21 +63,25 @@ class Prepared {
   const BinaryPtr& binary() const { return binary_; }
   const std::shared_ptr<Module>& module() const { return module_; }
   Device& device() const { return *device_; }
-  Function function(int kernel) const { return functions_[kernel]; }
+  Function function(int kernel) const { return kernels_[kernel].function; }
   // A launch function enqueues the work: its plans have no kernels, one Call launches them.
   bool calls() const { return call_ != nullptr; }
 
   // Where every output is empty there is nothing to call, and no workspace to call it with.
   absl::Status Plan(const AxisVector& axes, LaunchPlan* plan) const;
+  // The same without the reason, for the launch path; `plan` may be uninitialised.
+  PlanCode::Outcome TryPlan(const AxisVector& axes, LaunchPlan* plan) const {
+    const PlanCode::Outcome outcome = code_->Run(axes, plan);
+    if (call_ != nullptr) ForgetEmptyCall(axes, plan);
+    return outcome;
+  }
 
   // Enqueues the plan: clears the regions that want it, then launches its kernels in order, or
-  // calls. `tensors` in the op's order (inputs, outputs), checked by AxesFromTensors; `workspace`
-  // has plan.workspace_bytes and is aligned to kWorkspaceAlign (null when the plan needs none).
+  // calls. `tensors` in the op's order (inputs, outputs), checked by TensorReader or the caller's
+  // own; `workspace` has plan.workspace_bytes and is aligned to kWorkspaceAlign (null when the plan
+  // needs none).
   absl::Status Launch(const PlanView& plan, absl::Span<const TensorView> tensors, void* workspace,
                       Stream stream) const;
-
-  // No tensor that must be there is null, each is aligned to its elements.
-  absl::Status CheckTensors(absl::Span<const TensorView> tensors) const;
 
   // Launch in steps, for a caller that keeps the arrays: fills `params` (kMaxArgs of them)
   // for launch `i` of the plan, as Device::Launch takes them. They point into `plan`, `tensors`,
@@ -103,17 +109,34 @@ class Prepared {
   Prepared() = default;
   absl::Status Open(const OpSpec& op);
   absl::Status FindFunctions();
+  void ForgetEmptyCall(const AxisVector& axes, LaunchPlan* plan) const;
+
+  // What a launch reads of a KernelSpec, in few cache lines.
+  struct Arg {
+    enum class From : uint8_t { kTensors, kRegions, kValues, kMaps, kScalar };
+    From from;
+    uint8_t index;    // kScalar: of the tensor
+    uint16_t offset;  // of the value from where `from` begins, bytes
+  };
+  struct Kernel {
+    Function function;
+    LaunchAttributes attributes;
+    uint8_t arg_count = 0;
+    std::array<Arg, kMaxArgs> args;
+  };
+  static Arg ArgOf(const ArgSpec& spec, size_t position);
+
+  std::optional<PlanCode> code_;
   Device* device_ = nullptr;
   VariantPtr variant_;
   Config config_;
   std::vector<int64_t> tunable_values_;
   BinaryPtr binary_;
-  // By tensor position: may it be absent, and the value that an absent scalar has.
-  std::vector<uint8_t> required_;
-  std::vector<std::array<std::byte, 8>> scalar_defaults_;
+  std::vector<std::array<std::byte, 8>> scalar_defaults_;  // by tensor position
   std::shared_ptr<Module> module_;
-  std::vector<Function> functions_;  // by KernelSpec
-  std::unique_ptr<OpenCall> call_;   // of a launch function
+  std::vector<Kernel> kernels_;     // by KernelSpec
+  std::vector<uint8_t> zeroed_;     // regions that a launch clears
+  std::unique_ptr<OpenCall> call_;  // of a launch function
 };
 
 // `value` as a scalar argument of type `dtype`, in the first DTypeSize(dtype) bytes.

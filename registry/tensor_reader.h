@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The first step of a launch: axes read off the caller's tensors, which are checked on the way.
+// AxesFromTensors (core/op.h) for one op, in a form that touches little memory, and the addresses
+// as well: a tensor that is not optional and not empty has one, aligned to its elements.
+//
+// Threading: immutable. Read allocates nothing unless it fails.
+// Ownership: the op's spec outlives it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "core/op.h"
+#include "core/tensor.h"
+
+namespace kvr {
+
+class TensorReader {
+ public:
+  explicit TensorReader(const OpSpec& op);
+
+  absl::Status Read(absl::Span<const TensorView> tensors, AxisVector* axes) const {
+    return Matches(tensors, axes) ? absl::OkStatus() : Explain(tensors);
+  }
+
+ private:
+  struct Entry {
+    DType dtype;
+    bool any_dtype, optional;
+    uint8_t rank;
+    uint8_t misaligned;  // address bits that must be 0, unless any_dtype
+    std::array<uint8_t, kMaxRank> axes;
+  };
+  bool Matches(absl::Span<const TensorView> tensors, AxisVector* axes) const;
+  absl::Status Explain(absl::Span<const TensorView> tensors) const;
+
+  const OpSpec* op_;
+  std::vector<Entry> entries_;
+  AxisVector start_;       // constant axes; kUnknown: read it
+  bool may_lack_ = false;  // an axis may be on no tensor that is there
+};
+
+}  // namespace kvr
