@@ -40,6 +40,35 @@ TEST(HostStreams, RunInOrderAndBesideEachOther) {
   }
 }
 
+// Between what was enqueued before it and what after.
+TEST(HostStreams, CallFunctionsInOrder) {
+  class Function : public LaunchFunction {
+   public:
+    absl::Status Launch(const FunctionLaunch& launch) const override {
+      auto* p = static_cast<unsigned char*>(launch.workspace[0]);
+      if (p[0] != 1) return absl::InternalError("not in order");
+      p[1] = 7;
+      return absl::OkStatus();
+    }
+  };
+  const Function function;
+  Device& device = HostDeviceUnderTest();
+  const Stream stream = device.CreateStream().value();
+  std::vector<unsigned char> memory(1 << 20);
+  void* const workspace[] = {memory.data()};
+  FunctionLaunch launch;
+  launch.workspace = workspace;
+  for (int round = 0; round < 5; ++round) {
+    ASSERT_EQ(device.MemsetAsync(memory.data(), 1, 1 << 20, stream), absl::OkStatus());
+    ASSERT_EQ(device.Call(function, launch, stream), absl::OkStatus());
+    ASSERT_EQ(device.MemsetAsync(memory.data(), 2, 1, stream), absl::OkStatus());
+  }
+  EXPECT_EQ(device.Synchronize(stream), absl::OkStatus());
+  EXPECT_EQ(memory[0], 2);
+  EXPECT_EQ(memory[1], 7);
+  device.DestroyStream(stream);
+}
+
 TEST(HostStreams, EventsTakeTimesInOrder) {
   Device& device = HostDeviceUnderTest();
   const Event start = device.CreateEvent().value(), stop = device.CreateEvent().value();
