@@ -8,7 +8,7 @@
 #   tests   the GPU tests and bench/, to be run on the GPU machine: tests/run.sh
 
 # A build tree has the same layout: what is not built lies there as links to the sources.
-foreach(link IN ITEMS variants=share/kvr/variants sdk=share/kvr/sdk .venv=.venv
+foreach(link IN ITEMS sdk=share/kvr/sdk .venv=.venv
     devices/profiles=share/kvr/profiles tests/tuner/faulty=share/kvr/tests/faulty)
   string(REGEX MATCH "(.*)=(.*)" _ ${link})
   set(source ${CMAKE_SOURCE_DIR}/${CMAKE_MATCH_1})
@@ -31,8 +31,6 @@ if(TARGET kvr_host)
 endif()
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/devices/profiles DESTINATION share/kvr
   FILES_MATCHING PATTERN "*.toml")
-install(DIRECTORY ${CMAKE_SOURCE_DIR}/variants/ DESTINATION share/kvr/variants
-  FILES_MATCHING PATTERN "*.toml" PATTERN "*.cu" PATTERN "*.cuh" PATTERN common EXCLUDE)
 
 # For who builds plugins: find_package(KVR) or pkg-config kvr.
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/sdk/device DESTINATION share/kvr/sdk)
@@ -53,6 +51,7 @@ install(FILES ${CMAKE_BINARY_DIR}/kvr.pc DESTINATION lib/pkgconfig)
 # Reading, and the licences of what is linked in.
 install(FILES ${CMAKE_SOURCE_DIR}/README.md ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION share/doc/kvr)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs ${CMAKE_SOURCE_DIR}/examples DESTINATION share/doc/kvr)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/variants/null DESTINATION share/doc/kvr/variants)
 foreach(package IN ITEMS libabsl-dev libboost-dev libcli11-dev libtomlplusplus-dev
     nlohmann-json3-dev llvm-19-dev libzstd-dev zlib1g-dev libsqlite3-dev libsqlitecpp-dev
     libspdlog-dev libgtest-dev libbenchmark-dev)

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bundles of mla_sparse_decode compile as they ship, and what is promised of the binaries.
+// The variants of mla_sparse_decode compile as they ship, and what is promised of the binaries.
 #include <gtest/gtest.h>
 
 #include <string>
 
 #include "jit/jit.h"
 #include "jit/nvrtc/nvrtc.h"
-#include "plugins/bundle.h"
 #include "tests/variants/problem.h"
 
 namespace kvr {
@@ -23,14 +22,13 @@ TEST(MlaSparseDecodeBuild, DefaultsCompileWithoutSpills) {
   Jit jit(std::move(compilers), nullptr);
 
   const std::unique_ptr<Operation> op = BuiltinOperation("mla_sparse_decode");
-  const OpSpec* spec = &op->spec();
-  const std::string root = KVR_SOURCE_DIR "/variants";
-  for (const VariantPtr& variant : ScanBundles({&root, 1}, {&spec, 1}).variants) {
+  for (const VariantPtr& variant : ScanBuiltins().variants) {
+    if (variant->op != op->spec().name) continue;
     for (const char* target : {"sm_80", "sm_90a", "sm_120a"}) {
       if (!jit.CanCompile(target)) continue;
       if (!variant->is_baseline && target != std::string("sm_120a")) continue;  // saves time
       SCOPED_TRACE(variant->name + " for " + target);
-      const auto built = jit.Build(*spec, *variant, DefaultConfig(variant->tunables), target);
+      const auto built = jit.Build(op->spec(), *variant, DefaultConfig(variant->tunables), target);
       ASSERT_TRUE(built.ok()) << built.status();
       ASSERT_EQ(built->binary->kernels.size(), 2u);
       for (const BinaryKernel& kernel : built->binary->kernels) {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The launch plans of mla_sparse_decode's bundles, read from the manifests as they ship.
+// The launch plans of mla_sparse_decode's variants, as they ship.
 #include <gtest/gtest.h>
 
 #include <map>
 #include <string>
 
 #include "core/occupancy.h"
-#include "plugins/bundle.h"
 #include "tests/variants/problem.h"
 
 namespace kvr {
@@ -19,12 +18,8 @@ constexpr int64_t kRtxPro6000SmemPerBlock = 101376;
 class MlaSparseDecodePlan : public ::testing::Test {
  protected:
   void SetUp() override {
-    const OpSpec* spec = &op_->spec();
-    const std::string root = KVR_SOURCE_DIR "/variants";
-    const Scan scan = ScanBundles({&root, 1}, {&spec, 1});
-    for (const Rejection& r : scan.rejections) ADD_FAILURE() << r.path << ": " << r.status;
-    for (const VariantPtr& variant : scan.variants) {
-      if (variant->op == spec->name) variants_[variant->name] = variant;
+    for (const VariantPtr& variant : ScanBuiltins().variants) {
+      if (variant->op == op_->spec().name) variants_[variant->name] = variant;
     }
     ASSERT_TRUE(variants_.count("baseline") && variants_.count("w8") && variants_.count("s3"));
   }
@@ -138,6 +133,18 @@ TEST_F(MlaSparseDecodePlan, TheExtensionsDifferFromTheBaselineInOneTunable) {
   EXPECT_TRUE(variants_["baseline"]->is_baseline);
   EXPECT_EQ(Plan("w8", {}).kernels[0].block.x, 256u);
   EXPECT_EQ(Plan("s3", {}).kernels[0].block.x, 128u);
+}
+
+TEST_F(MlaSparseDecodePlan, ABundleIsTheSameVariantAsDirectoryAndInAPlugin) {
+  const OpSpec* spec = &op_->spec();
+  const std::string root = KVR_SOURCE_DIR "/variants/mla_sparse_decode";
+  const Scan scan = ScanPlugins({&root, 1}, {.ops = {&spec, 1}});
+  EXPECT_TRUE(scan.rejections.empty());
+  EXPECT_EQ(scan.variants.size(), variants_.size());
+  for (const VariantPtr& variant : scan.variants) {
+    ASSERT_EQ(variants_.count(variant->name), 1u) << variant->name;
+    EXPECT_EQ(variant->fingerprint, variants_[variant->name]->fingerprint) << variant->name;
+  }
 }
 
 }  // namespace

@@ -93,6 +93,18 @@ TEST_F(MlaSparseDecode, InputsAreAFunctionOfTheSeed) {
   EXPECT_FLOAT_EQ(one.Input<float>(kSmScale)[0], kDefaultSmScale);
 }
 
+// Changing them would make every result in a ledger one about other inputs.
+TEST_F(MlaSparseDecode, InputsOfASeedStayWhatTheyAre) {
+  Problem problem(*op_, Small(5, 3, 40));
+  problem.Generate(1);
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a over all inputs
+  for (const TensorView& input : problem.inputs) {
+    const unsigned char* bytes = static_cast<const unsigned char*>(input.data);
+    for (int64_t i = 0; i < input.bytes(); ++i) hash = (hash ^ bytes[i]) * 0x100000001b3;
+  }
+  EXPECT_EQ(hash, 0xfcdfa455b956bf48ull);
+}
+
 TEST_F(MlaSparseDecode, SlotsLieInTheCacheAndAreDistinctWithinAToken) {
   Problem problem(*op_, Small(9, 1, 100));
   const absl::Span<int32_t> indices = problem.Generate(3).Input<int32_t>(kSparseIndices);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An operation's inputs in host memory, generated or written by hand, with its reference.
+// The built-in plugins as they are loaded, and an operation's inputs in host memory, generated or
+// written by hand, with its reference.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,13 +11,21 @@
 #include <utility>
 #include <vector>
 
+#include "core/install_layout.h"
 #include "core/op.h"
-#include "registry/builtin_ops.h"
+#include "plugins/scan.h"
 
 namespace kvr {
 
+inline Scan ScanBuiltins() {
+  const std::string root = InstallPath("lib/kvr/plugins");
+  Scan scan = ScanPlugins({&root, 1});
+  for (const Rejection& r : scan.rejections) ADD_FAILURE() << r.path << ": " << r.status;
+  return scan;
+}
+
 inline std::unique_ptr<Operation> BuiltinOperation(const std::string& name) {
-  for (std::unique_ptr<Operation>& operation : BuiltinOperations()) {
+  for (std::unique_ptr<Operation>& operation : ScanBuiltins().operations) {
     if (operation->spec().name == name) return std::move(operation);
   }
   ADD_FAILURE() << "no built-in operation " << name;
