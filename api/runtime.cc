@@ -22,6 +22,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Open(const RuntimeOptions& opt
   std::unique_ptr<Runtime> runtime(new Runtime());
   KVR_ASSIGN_OR_RETURN(runtime->platform_, Platform::Open({.plugin_roots = options.plugin_roots,
                                                            .cache_dir = options.cache_dir,
+                                                           .cache_layers = options.cache_layers,
                                                            .compilers = options.compilers}));
   Platform& platform = *runtime->platform_;
   KVR_ASSIGN_OR_RETURN(runtime->device_, platform.OpenDevice(options.device));

@@ -50,6 +50,7 @@ struct RuntimeOptions {
   std::vector<std::string> plugin_roots;  // further bundle directories
   std::string selection_file;             // empty: generation 0, every key served by the baseline
   std::string cache_dir;                  // empty: KVR_CACHE_DIR, XDG_CACHE_HOME/kvr, ~/.cache/kvr
+  std::vector<std::string> cache_layers;  // read-only, before those of KVR_CACHE_LAYERS
   MissPolicy miss_policy = MissPolicy::kBaseline;
   bool compilers = true;  // false: boot from selection file and cache alone
   ForcedOp forced;

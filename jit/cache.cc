@@ -229,33 +229,38 @@ void BinaryCache::TrimIfDue(int64_t bytes) {
   stats_.trimmed += static_cast<int64_t>(removed.entries.size());
 }
 
+void BinaryCache::ReadManifests() {
+  std::vector<const EntryStore*> stores;
+  for (const EntryStore& layer : layers_) stores.push_back(&layer);
+  if (!root().empty()) stores.push_back(&store_);
+  for (const EntryStore* store : stores) {
+    absl::StatusOr<LayerManifest> manifest = ReadManifest(store->root(), files_);
+    if (!manifest.ok()) {
+      if (!absl::IsNotFound(manifest.status()) && options_.warn != nullptr) {
+        options_.warn(What(manifest.status()));
+      }
+      continue;
+    }
+    for (LayerBinary& binary : manifest->binaries) {
+      LayerBinary& listed = listed_[binary.target][binary.source];
+      if (listed.compiler.empty() || listed.compiler < binary.compiler) listed = std::move(binary);
+    }
+  }
+}
+
 std::optional<Fingerprint> BinaryCache::FindSource(const Fingerprint& source,
                                                    std::string_view target) {
-  std::call_once(sources_read_, [this] {
-    std::unordered_map<std::string, std::string> made_by;
-    std::vector<const EntryStore*> stores;
-    for (const EntryStore& layer : layers_) stores.push_back(&layer);
-    if (!root().empty()) stores.push_back(&store_);
-    for (const EntryStore* store : stores) {
-      const absl::StatusOr<LayerManifest> manifest = ReadManifest(store->root(), files_);
-      if (!manifest.ok()) {
-        if (!absl::IsNotFound(manifest.status()) && options_.warn != nullptr) {
-          options_.warn(What(manifest.status()));
-        }
-        continue;
-      }
-      for (const LayerBinary& binary : manifest->binaries) {
-        const std::string name = StrCat(binary.target, " ", binary.source.Hex());
-        std::string& compiler = made_by[name];
-        if (!compiler.empty() && compiler >= binary.compiler) continue;
-        compiler = binary.compiler;
-        sources_[name] = binary.key;
-      }
-    }
-  });
-  const auto found = sources_.find(StrCat(target, " ", source.Hex()));
-  if (found == sources_.end()) return std::nullopt;
-  return found->second;
+  std::call_once(manifests_read_, [this] { ReadManifests(); });
+  const auto for_target = listed_.find(target);
+  if (for_target == listed_.end()) return std::nullopt;
+  const auto found = for_target->second.find(source);
+  if (found == for_target->second.end()) return std::nullopt;
+  return found->second.key;
+}
+
+bool BinaryCache::ListsTarget(std::string_view target) {
+  std::call_once(manifests_read_, [this] { ReadManifests(); });
+  return listed_.contains(target);
 }
 
 std::vector<BinaryCache::Info> BinaryCache::List() const {

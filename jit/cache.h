@@ -21,6 +21,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -31,6 +32,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/binary.h"
+#include "jit/cache_layer.h"
 #include "jit/cache_lock.h"
 #include "jit/cache_store.h"
 
@@ -76,6 +78,7 @@ class BinaryCache {
   // The key under which a layer's manifest lists a binary of this source for `target`; where
   // several compilers made one, of the last by name. For a machine that has no compiler.
   std::optional<Fingerprint> FindSource(const Fingerprint& source, std::string_view target);
+  bool ListsTarget(std::string_view target);  // does any manifest?
 
   struct Info {
     Fingerprint key, source;
@@ -120,6 +123,7 @@ class BinaryCache {
   BinaryPtr FromDisk(const Fingerprint& key, bool* in_layer);
   BinaryPtr Keep(BinaryPtr binary);  // under mutex_
   void TrimIfDue(int64_t bytes);
+  void ReadManifests();
   void WarnOnce(std::atomic<bool>* said, const std::string& message);
 
   const CacheOptions options_;
@@ -128,8 +132,8 @@ class BinaryCache {
   std::vector<EntryStore> layers_;
   std::atomic<bool> degraded_{false}, impatient_{false};
   std::atomic<bool> said_degraded_{false}, said_damage_{false}, said_lock_{false};
-  std::once_flag layers_checked_, sources_read_;
-  std::unordered_map<std::string, Fingerprint> sources_;
+  std::once_flag layers_checked_, manifests_read_;
+  std::map<std::string, std::map<Fingerprint, LayerBinary>, std::less<>> listed_;  // by source
   mutable std::mutex mutex_;
   std::unordered_map<Fingerprint, std::weak_ptr<const Binary>, KeyHash> live_;
   std::unordered_map<Fingerprint, BinaryPtr, KeyHash> memory_;  // what is not on disk

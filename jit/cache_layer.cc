@@ -159,7 +159,7 @@ absl::StatusOr<Transfer> ExportLayer(const BinaryCache& from, const std::string&
   const bool layer =
       std::find(inside.begin(), inside.end(), kCacheLayout.substr(1)) != inside.end();
   if (!inside.empty() && !layer) {
-    return Error(StatusCode::kFailedPrecondition,
+    return Error(StatusCode::kInvalidArgument,
                  StrCat(directory, " has other things in it: ", inside[0]),
                  "name a new or an empty directory, or a layer to add to");
   }

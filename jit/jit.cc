@@ -105,7 +105,8 @@ absl::StatusOr<Backend*> Jit::State::BackendFor(std::string_view target) const {
   if (reasons.empty()) reasons = "there is no compiler";
   return Error(absl::StatusCode::kUnimplemented,
                "nothing here compiles for " + std::string(target) + ": " + reasons,
-               "install CUDA's NVRTC for sm_ targets, KVR's host module for \"host\"");
+               "install CUDA's NVRTC for sm_ targets, KVR's host module for \"host\", or set "
+               "KVR_CACHE_LAYERS to a layer that `kvr cache export` made for it");
 }
 
 absl::StatusOr<Prepared> Jit::State::Prepare(const OpSpec& op, const Variant& variant,
@@ -227,6 +228,8 @@ bool Jit::CanCompile(std::string_view target, std::string* reason) const {
   if (!backend.ok() && reason != nullptr) *reason = std::string(What(backend.status()));
   return backend.ok();
 }
+
+bool Jit::LayersHave(std::string_view target) const { return state_->cache->ListsTarget(target); }
 
 std::vector<std::string> Jit::targets() const {
   std::vector<std::string> all;

@@ -51,6 +51,8 @@ class Jit {
 
   // Why not, from every compiler asked.
   bool CanCompile(std::string_view target, std::string* reason = nullptr) const;
+  // A prebuilt layer lists binaries for it: some builds need no compiler.
+  bool LayersHave(std::string_view target) const;
   std::vector<std::string> targets() const;
   std::string Identity(std::string_view target) const;  // of the compiler for it; empty: none
 

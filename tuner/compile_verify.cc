@@ -81,7 +81,8 @@ absl::StatusOr<CompileReport> CompileVariants(const Workbench& bench,
     const bool brought = !candidates.empty() &&
                          std::none_of(candidates.begin(), candidates.end(),
                                       [](const Candidate& c) { return c.variant->is_compiled(); });
-    if (std::string reason; !brought && !bench.jit.CanCompile(target.target, &reason)) {
+    if (std::string reason; !brought && !bench.jit.LayersHave(target.target) &&
+                            !bench.jit.CanCompile(target.target, &reason)) {
       return Error(absl::StatusCode::kUnimplemented, reason, "`kvr doctor` says what is missing");
     }
     for (const Skipped& skipped : work.skipped) {
