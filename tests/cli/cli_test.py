@@ -139,13 +139,14 @@ class Kvr(unittest.TestCase):
         os.makedirs(os.path.join(prefix, "bin"))
         for name in ("kvr", "kvr-worker"):
             shutil.copy(os.path.join(BINARIES, name), os.path.join(prefix, "bin", name))
-        os.symlink(os.path.join(os.path.dirname(BINARIES), "lib"), os.path.join(prefix, "lib"))
-        variants = os.path.join(prefix, "share/kvr/variants")
-        os.makedirs(os.path.dirname(variants))
+        lib = os.path.join(os.path.dirname(BINARIES), "lib")
+        plugins = os.path.join(prefix, "lib/kvr/plugins")
+        shutil.copytree(os.path.join(lib, "kvr/plugins"), plugins)
+        os.symlink(os.path.join(lib, "libkvr_host.so"), os.path.join(prefix, "lib/libkvr_host.so"))
+        os.makedirs(os.path.join(prefix, "share/kvr"))
         for name, source in (("sdk", "sdk"), ("profiles", "devices/profiles")):
             os.symlink(os.path.join(SOURCE, source), os.path.join(prefix, "share/kvr", name))
-        shutil.copytree(os.path.join(SOURCE, "variants"), variants)
-        self.bundle(os.path.join(variants, OP), "added")
+        self.bundle(plugins, "added")
         binaries = os.path.join(prefix, "bin")
         names = [variant["name"] for variant in self.json("list", OP, binaries=binaries)["ops"][0]["variants"]]
         self.assertIn("added", names)
