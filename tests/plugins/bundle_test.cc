@@ -2,7 +2,6 @@
 //
 // What an accepted bundle becomes.
 #include "plugins/scan.h"
-
 #include "tests/plugins/fixture.h"
 
 namespace kvr {
