@@ -6,6 +6,7 @@
 #include "core/plan_code_internal.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "core/tensor_map.h"
 
 namespace kvr {
 namespace {
@@ -171,7 +172,6 @@ absl::Status EvalRegions(const std::vector<RegionSpec>& regions, Slots slots, La
   return absl::OkStatus();
 }
 
-// Limits of cuTensorMapEncodeTiled that depend on the shape are the driver's to check.
 absl::Status EvalTensorMaps(const std::vector<TensorMapSpec>& maps, Slots slots, LaunchPlan* plan) {
   for (size_t i = 0; i < maps.size(); ++i) {
     const TensorMapSpec& spec = maps[i];
@@ -182,16 +182,12 @@ absl::Status EvalTensorMaps(const std::vector<TensorMapSpec>& maps, Slots slots,
     for (size_t d = 0; d < spec.box.size(); ++d) {
       for (const auto& [expr, value] :
            {std::pair(&spec.shape[d], &map.shape[d]), std::pair(&spec.box[d], &map.box[d])}) {
-        if (!expr->TryEval(slots, value)) {
-          return WithContext(StrCat("tensor map '", spec.name, "'"), expr->Eval(slots).status());
-        }
-        if (*value < 1) {
-          return Error(absl::StatusCode::kFailedPrecondition,
-                       StrCat("tensor map '", spec.name, "': extent ", d, " is ", *value, " (",
-                              expr->text(), ")"),
-                       "give 1 or more, or leave the kernel out with `when`");
-        }
+        if (expr->TryEval(slots, value)) continue;
+        return WithContext(StrCat("tensor map '", spec.name, "'"), expr->Eval(slots).status());
       }
+    }
+    if (absl::Status status = CheckTensorMap(map); !status.ok()) {
+      return WithContext(StrCat("tensor map '", spec.name, "'"), status);
     }
   }
   return absl::OkStatus();

@@ -6,14 +6,10 @@
 
 #include "core/status.h"
 #include "core/strings.h"
+#include "core/tensor_map.h"
 
 namespace kvr::cuda {
 namespace {
-
-constexpr int64_t kMostBox = 256;                  // elements of a box, in each dimension
-constexpr int64_t kMostExtent = int64_t{1} << 32;  // elements of the view, in each dimension
-constexpr int64_t kMostStride = int64_t{1} << 40;  // bytes, exclusive
-constexpr int64_t kUnit = 16;                      // bytes that addresses and strides are made of
 
 int DataType(DType dtype) {
   switch (dtype) {
@@ -51,49 +47,15 @@ int Swizzle(int bytes) {
   }
 }
 
-absl::Status Refused(std::string_view what, std::string_view fix) {
-  return Error(absl::StatusCode::kFailedPrecondition, StrCat("tensor map: ", what), fix);
-}
-
 }  // namespace
 
 absl::Status ExplainTensorMap(const TensorMapLaunch& map, const void* data) {
-  const int64_t element = DTypeSize(map.dtype);
-  if (map.rank < 1 || map.rank > kMaxTensorMapRank) {
-    return Refused(StrCat("it has ", map.rank, " dimensions"),
-                   StrCat("give 1 to ", kMaxTensorMapRank));
+  if (data == nullptr || reinterpret_cast<uintptr_t>(data) % kTensorMapAlign != 0) {
+    return Error(absl::StatusCode::kFailedPrecondition,
+                 StrCat("its memory is not aligned to ", kTensorMapAlign, " bytes"),
+                 StrCat("pass memory aligned to ", kTensorMapAlign, " bytes"));
   }
-  if (reinterpret_cast<uintptr_t>(data) % kUnit != 0 || data == nullptr) {
-    return Refused("its memory is not aligned to 16 bytes", "pass memory aligned to 16 bytes");
-  }
-  int64_t stride = element;
-  for (int d = map.rank - 1; d >= 0; --d) {
-    if (map.box[d] < 1 || map.box[d] > kMostBox) {
-      return Refused(StrCat("box extent ", d, " is ", map.box[d]),
-                     StrCat("keep it within 1...", kMostBox));
-    }
-    if (map.shape[d] < 1 || map.shape[d] > kMostExtent) {
-      return Refused(StrCat("extent ", d, " is ", map.shape[d]),
-                     StrCat("keep it within 1...", kMostExtent));
-    }
-    if (d == 0) continue;
-    stride *= map.shape[d];
-    if (stride % kUnit != 0 || stride >= kMostStride) {
-      return Refused(
-          StrCat("rows of dimension ", d - 1, " lie ", stride, " bytes apart"),
-          StrCat("the extents behind it must make a multiple of 16 bytes below ", kMostStride));
-    }
-  }
-  const int64_t inner = map.box[map.rank - 1] * element;
-  if (inner % kUnit != 0) {
-    return Refused(StrCat("the box is ", inner, " bytes wide"),
-                   "make its innermost extent a multiple of 16 bytes");
-  }
-  if (map.swizzle != 0 && inner > map.swizzle) {
-    return Refused(StrCat("the box is ", inner, " bytes wide, its swizzle ", map.swizzle),
-                   "make its innermost extent no wider than the swizzle");
-  }
-  return absl::OkStatus();
+  return CheckTensorMap(map);
 }
 
 absl::Status EncodeTensorMap(const Driver& driver, const TensorMapLaunch& map, const void* data,
