@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/plan_code_internal.h"
+#include "core/tensor_map.h"
 
 namespace kvr {
 
@@ -120,12 +121,13 @@ PlanCode::Outcome PlanCode::Run(const AxisVector& axes, LaunchPlan* plan) const 
         break;
       }
       case Op::kMapShape:
-        if (a < 1) return Outcome::kDoesNotFit;
         map->shape[at->field] = a;
         break;
       case Op::kMapBox:
-        if (a < 1) return Outcome::kDoesNotFit;
         map->box[at->field] = a;
+        break;
+      case Op::kMapDone:
+        if (!CheckTensorMap(*map).ok()) return Outcome::kDoesNotFit;
         break;
       case Op::kFinish:
         if (plan->kernel_count == 0 && at->to > 0) {

@@ -57,8 +57,9 @@ enum class PlanCode::Op : uint8_t {
   kKernelDone,  // it is launched
   kMaps,        // no kernel is launched: goes on at `to`
   kMap,         // tensor map `field`; its constant part is written
-  kMapShape,    // a >= 1 is its extent `field`, or the plan does not fit
+  kMapShape,    // a is its extent `field`
   kMapBox,
+  kMapDone,  // within the limits of tensor maps, or the plan does not fit
 
   kFinish,  // `to`: the number of regions, forgotten where kernels were left out and none remains
   kUnfit,   // the plan does not fit

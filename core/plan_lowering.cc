@@ -293,6 +293,7 @@ void PlanCode::Lowering::LowerMaps() {
       Emit(Op::kMapShape, Lowered(map.shape[d]), 0, 0, d);
       Emit(Op::kMapBox, Lowered(map.box[d]), 0, 0, d);
     }
+    Emit(Op::kMapDone);
   }
   Land(skip);
 }
