@@ -29,6 +29,7 @@ PlanCode::Outcome PlanCode::Run(const AxisVector& axes, LaunchPlan* plan) const 
   plan->workspace_bytes = 0;
   KernelLaunch* launch = nullptr;
   TensorMapLaunch* map = nullptr;
+  bool empty = false;  // an extent of the grid is 0
   const Instruction* const begin = code_.data();
   for (const Instruction* at = begin;; ++at) {
     const int64_t a = r[at->a];
@@ -90,8 +91,12 @@ PlanCode::Outcome PlanCode::Run(const AxisVector& axes, LaunchPlan* plan) const 
         if (a < r[at->b] || a > r[at->to]) return Outcome::kDoesNotFit;
         const auto extent = static_cast<uint32_t>(a);
         std::memcpy(reinterpret_cast<std::byte*>(launch) + at->field * 4, &extent, sizeof extent);
+        empty |= extent == 0;
         break;
       }
+      case Op::kJumpIfEmpty:
+        if (empty) at = begin + at->to - 1;
+        break;
       case Op::kStoreI32:
         if (a != static_cast<int32_t>(a)) return Outcome::kDoesNotFit;
         [[fallthrough]];
@@ -103,6 +108,7 @@ PlanCode::Outcome PlanCode::Run(const AxisVector& axes, LaunchPlan* plan) const 
         break;
       case Op::kKernel:
         launch = &plan->kernels[plan->kernel_count];
+        empty = false;
         std::memcpy(static_cast<void*>(launch), &kernels_[at->field],
                     offsetof(KernelLaunch, values));
         break;
@@ -139,6 +145,8 @@ PlanCode::Outcome PlanCode::Run(const AxisVector& axes, LaunchPlan* plan) const 
         return Outcome::kDoesNotFit;
       case Op::kFail:
         return Outcome::kFailed;
+      default:
+        __builtin_unreachable();
     }
   }
 }

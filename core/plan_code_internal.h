@@ -47,17 +47,18 @@ enum class PlanCode::Op : uint8_t {
   kJump,        // `to`: the instruction to go on with
   kJumpIfZero,  // a == 0: `to` likewise
 
-  kRequire,     // a != 0, or the plan does not fit
-  kInRange,     // constants b <= a <= to, or the plan does not fit
-  kRegion,      // region `field` has a elements of b bytes
-  kExtent,      // kInRange, and a is stored as the 32 bits at `field` of the kernel
-  kStoreI32,    // a is stored as the 64 bits at `field`; it must fit 32, or the plan does not fit
-  kStore,       // ... without that
-  kKernel,      // what follows is about kernel `field`; its constant part is copied
-  kKernelDone,  // it is launched
-  kMaps,        // no kernel is launched: goes on at `to`
-  kMap,         // tensor map `field`; its constant part is written
-  kMapShape,    // a is its extent `field`
+  kRequire,      // a != 0, or the plan does not fit
+  kInRange,      // constants b <= a <= to, or the plan does not fit
+  kRegion,       // region `field` has a elements of b bytes
+  kExtent,       // kInRange, and a is stored as the 32 bits at `field` of the kernel
+  kJumpIfEmpty,  // an extent stored for this kernel is 0: goes on at `to`
+  kStoreI32,     // a is stored as the 64 bits at `field`; it must fit 32, or the plan does not fit
+  kStore,        // ... without that
+  kKernel,       // what follows is about kernel `field`; its constant part is copied
+  kKernelDone,   // it is launched
+  kMaps,         // no kernel is launched: goes on at `to`
+  kMap,          // tensor map `field`; its constant part is written
+  kMapShape,     // a is its extent `field`
   kMapBox,
   kMapDone,  // within the limits of tensor maps, or the plan does not fit
 

@@ -249,11 +249,12 @@ void PlanCode::Lowering::LowerKernel(size_t index) {
 
   std::array<Register, 3> grid, block, cluster;
   Extents(kernel.grid, 0, kGridLimit, kField(offsetof(KernelLaunch, grid)), &grid);
-  bool empty = false;
+  bool may_be_empty = false, empty = false;
   for (Register extent : grid) {
-    if (!IsConstant(extent)) skips.push_back(Emit(Op::kJumpIfZero, extent));
+    may_be_empty |= !IsConstant(extent);
     empty |= IsConstant(extent) && ValueOf(extent) == 0;
   }
+  if (may_be_empty) skips.push_back(Emit(Op::kJumpIfEmpty));
   if (!empty) {
     Extents(kernel.block, 1, kBlockLimit, kField(offsetof(KernelLaunch, block)), &block);
     LimitVolume(block, device_.max_threads_per_block);
@@ -332,7 +333,14 @@ void PlanCode::Lowering::Lower(const OpSpec& op) {
   for (size_t i = 0; i < function_values; ++i) slots_.push_back(Fresh());
 
   for (const PlanProgram::Let& let : program_.lets) slots_.push_back(Lowered(let.value));
-  for (const Expr& constraint : program_.constraints) Emit(Op::kRequire, Lowered(constraint));
+  for (const Expr& constraint : program_.constraints) {
+    const Register met = Lowered(constraint);
+    if (!IsConstant(met)) {
+      Emit(Op::kRequire, met);
+    } else if (ValueOf(met) == 0) {
+      Emit(Op::kUnfit);
+    }
+  }
   for (size_t i = 0; i < program_.regions.size(); ++i) {
     const RegionSpec& region = program_.regions[i];
     Emit(Op::kRegion, Lowered(region.elements), Constant(DTypeSize(region.dtype)), 0, i);

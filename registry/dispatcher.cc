@@ -3,6 +3,7 @@
 // The launching half of the dispatcher.
 #include "registry/dispatcher.h"
 
+#include <array>
 #include <utility>
 
 #include "core/status.h"
@@ -27,6 +28,18 @@ absl::Status CheckWorkspace(const Workspace& workspace, int64_t bytes) {
   return absl::OkStatus();
 }
 
+// This thread's last plan of an op: a model launches the same shape layer after layer. Valid while
+// the snapshot it was made under is current, which then keeps `prepared`.
+struct LastPlan {
+  uint64_t version = 0;  // 0: none
+  int op = 0;
+  const Prepared* prepared = nullptr;
+  AxisVector axes{};
+  LaunchPlan plan;
+};
+constexpr size_t kLastPlans = 4;  // by op; ops that share one evaluate anew
+constinit thread_local std::array<LastPlan, kLastPlans> last_plans;
+
 }  // namespace
 
 absl::Status Dispatcher::Launch(OpHandle op, absl::Span<const TensorView> tensors, Stream stream,
@@ -40,13 +53,21 @@ absl::Status Dispatcher::Launch(OpHandle op, absl::Span<const TensorView> tensor
   const OpTable& table = *snapshot.ops[op.index];
   AxisVector axes;
   KVR_RETURN_IF_ERROR(table.reader.Read(tensors, &axes));
-  PlanScratch scratch;
+  LastPlan& last = last_plans[static_cast<size_t>(op.index) % kLastPlans];
+  if (last.version == snapshot.version && last.op == op.index && last.axes == axes) {
+    return impl_->Enqueue(*last.prepared, last.plan, *snapshot.streams, tensors, stream, workspace);
+  }
+  last.version = 0;
   const KeyTable::Entry served = table.index.Find(table.policy.Bucket(axes));
   if (served.prepared != nullptr && !served.missed &&
-      served.prepared->TryPlan(axes, scratch.get()) == PlanCode::Outcome::kPlanned) {
-    return impl_->Enqueue(*served.prepared, *scratch.get(), *snapshot.streams, tensors, stream,
-                          workspace);
+      served.prepared->TryPlan(axes, &last.plan) == PlanCode::Outcome::kPlanned) {
+    last.version = snapshot.version;
+    last.op = op.index;
+    last.prepared = served.prepared;
+    last.axes = axes;
+    return impl_->Enqueue(*last.prepared, last.plan, *snapshot.streams, tensors, stream, workspace);
   }
+  PlanScratch scratch;
   Resolved resolved;
   KVR_RETURN_IF_ERROR(impl_->Resolve(op.index, axes, stream, scratch.get(), &resolved));
   return impl_->Enqueue(*resolved.prepared, resolved.plan, *resolved.snapshot->streams, tensors,

@@ -41,6 +41,15 @@ std::string LoadReport::Text() const {
   return text;
 }
 
+namespace {
+
+uint64_t NextVersion() {
+  static std::atomic<uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+}  // namespace
+
 Dispatcher::Impl::Impl(Dispatcher& owner_dispatcher, Jit& jit, DispatcherOptions dispatcher_options)
     : self(owner_dispatcher),
       options(std::move(dispatcher_options)),
@@ -48,14 +57,14 @@ Dispatcher::Impl::Impl(Dispatcher& owner_dispatcher, Jit& jit, DispatcherOptions
       pool(self.device_) {
   const DeviceInfo& info = self.device_.info();
   auto first = std::make_shared<Snapshot>();
-  first->version = 1;
+  first->version = NextVersion();
   first->generation = GenerationBuilder(info.model, info.target).Build(0);
   for (const auto& op : self.catalog_.ops()) {
     first->ops.push_back(std::make_shared<const OpTable>(*op));
   }
   first->streams = std::make_shared<const Streams>();
   current.store(first.get(), std::memory_order_seq_cst);
-  version.store(1, std::memory_order_release);
+  version.store(first->version, std::memory_order_release);
   owner = std::move(first);
 }
 
@@ -72,7 +81,7 @@ std::shared_ptr<const Snapshot> Dispatcher::Impl::Current() {
 }
 
 void Dispatcher::Impl::Swap(std::shared_ptr<Snapshot> next) {
-  next->version = owner->version + 1;
+  next->version = NextVersion();
   current.store(next.get(), std::memory_order_seq_cst);
   version.store(next->version, std::memory_order_release);
   limbo.Retire(std::exchange(owner, std::move(next)));

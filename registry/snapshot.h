@@ -57,7 +57,7 @@ struct OpTable {
 };
 
 struct Snapshot {
-  uint64_t version = 0;
+  uint64_t version = 0;  // unlike that of any other snapshot in the process
   GenerationPtr generation;
   std::vector<std::shared_ptr<const OpTable>> ops;  // by Catalog::Op::index
   std::shared_ptr<const Streams> streams;

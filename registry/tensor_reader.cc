@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "registry/tensor_reader.h"
 
+#include <cstddef>
+#include <cstring>
+
 #include "core/status.h"
 #include "core/strings.h"
 
 namespace kvr {
 namespace {
 
-constexpr int64_t kUnknown = -1;  // no extent is negative
-
 bool IsEmpty(const TensorView& tensor) { return tensor.elements() == 0; }
 
 }  // namespace
 
 TensorReader::TensorReader(const OpSpec& op) : op_(&op) {
+  static_assert(sizeof(TensorView) % 8 == 0 && offsetof(TensorView, shape) % 8 == 0);
   start_.fill(0);
-  uint32_t sure = 0;  // bit i: axis i is constant, or on a tensor that is always there
+  std::array<int, kMaxAxes> seen_at;
+  seen_at.fill(-1);
   for (size_t i = 0; i < op.axes.size(); ++i) {
-    start_[i] = op.axes[i].is_const ? op.axes[i].value : kUnknown;
-    if (op.axes[i].is_const) sure |= 1u << i;
+    start_[i] = op.axes[i].is_const ? op.axes[i].value : op.axes[i].default_value;
   }
   for (int t = 0; t < op.tensor_count(); ++t) {
     const TensorSpec& spec = op.tensor(t);
@@ -27,49 +29,67 @@ TensorReader::TensorReader(const OpSpec& op) : op_(&op) {
     entry.any_dtype = spec.any_dtype;
     entry.optional = spec.optional;
     entry.rank = static_cast<uint8_t>(spec.axes.size());
-    entry.misaligned = static_cast<uint8_t>(DTypeSize(spec.dtype) - 1);
+    entry.misaligned = spec.axes.empty() ? 0 : static_cast<uint8_t>(DTypeSize(spec.dtype) - 1);
     for (size_t d = 0; d < spec.axes.size(); ++d) {
-      entry.axes[d] = static_cast<uint8_t>(spec.axes[d]);
-      if (!spec.optional) sure |= 1u << spec.axes[d];
+      const auto axis = static_cast<size_t>(spec.axes[d]);
+      const auto extent = static_cast<uint16_t>(
+          (static_cast<size_t>(t) * sizeof(TensorView) + offsetof(TensorView, shape)) / 8 + d);
+      entry.axes[d] = static_cast<uint8_t>(axis);
+      if (op.axes[axis].is_const) {
+        constants_.push_back({extent, op.axes[axis].value});
+      } else if (seen_at[axis] >= 0) {
+        repeated_.push_back({extent, static_cast<uint16_t>(seen_at[axis])});
+      } else {
+        first_seen_.push_back({extent, entry.axes[d]});
+        seen_at[axis] = extent;
+      }
     }
   }
-  may_lack_ = sure != (uint32_t{1} << op.axes.size()) - 1;
 }
 
+// Differences are gathered, not branched on: there is none but where a caller errs.
 bool TensorReader::Matches(absl::Span<const TensorView> tensors, AxisVector* axes) const {
   if (tensors.size() != entries_.size()) return false;
-  *axes = start_;
-  uint32_t absent = 0;
-  bool wrong = false;
+  uintptr_t wrong = 0;
   for (size_t t = 0; t < entries_.size(); ++t) {
     const Entry& entry = entries_[t];
     const TensorView& tensor = tensors[t];
-    if (tensor.data == nullptr && entry.optional) {
-      for (int d = 0; d < entry.rank; ++d) absent |= 1u << entry.axes[d];
-      continue;
-    }
-    if (tensor.rank != entry.rank || (tensor.dtype != entry.dtype && !entry.any_dtype)) {
-      return false;
-    }
-    for (int d = 0; d < entry.rank; ++d) {
-      const int64_t extent = tensor.shape[d];
-      int64_t& axis = (*axes)[entry.axes[d]];
-      wrong |= (extent != axis && axis != kUnknown) || extent < 0;
-      axis = extent;
-    }
-    if (entry.rank == 0) continue;  // a scalar's value may be anywhere, and absent
     const auto address = reinterpret_cast<uintptr_t>(tensor.data);
-    const auto misaligned = entry.any_dtype ? static_cast<uintptr_t>(DTypeSize(tensor.dtype) - 1)
-                                            : uintptr_t{entry.misaligned};
-    wrong |= (address & misaligned) != 0;
-    if (address == 0 && !IsEmpty(tensor)) return false;
-  }
-  if (wrong) return false;
-  if (may_lack_) {
-    for (size_t i = 0; i < op_->axes.size(); ++i) {
-      if ((*axes)[i] != kUnknown) continue;
-      (*axes)[i] = (absent >> i & 1) != 0 ? 0 : op_->axes[i].default_value;
+    if (address == 0 && entry.rank > 0) return MatchesWithAbsent(tensors, axes);
+    if (entry.any_dtype || (entry.optional && address == 0)) {
+      return MatchesWithAbsent(tensors, axes);
     }
+    wrong |= static_cast<uintptr_t>(tensor.rank ^ entry.rank) |
+             (static_cast<uintptr_t>(tensor.dtype) ^ static_cast<uintptr_t>(entry.dtype)) |
+             (address & entry.misaligned);
+  }
+  if (wrong != 0) return false;
+  const auto* const words = reinterpret_cast<const std::byte*>(tensors.data());
+  const auto extent = [words](uint16_t at) {
+    int64_t value;
+    std::memcpy(&value, words + size_t{at} * 8, sizeof value);
+    return value;
+  };
+  *axes = start_;
+  int64_t negative = 0, different = 0;
+  for (const FirstSeen& first : first_seen_) {
+    const int64_t value = (*axes)[first.axis] = extent(first.extent);
+    negative |= value;
+  }
+  for (const Repeated& again : repeated_) different |= extent(again.extent) ^ extent(again.before);
+  for (const Constant& constant : constants_) different |= extent(constant.extent) ^ constant.value;
+  return negative >= 0 && different == 0;
+}
+
+// One by one: where a tensor is absent, or of any dtype.
+bool TensorReader::MatchesWithAbsent(absl::Span<const TensorView> tensors, AxisVector* axes) const {
+  if (!AxesFromTensors(*op_, tensors, axes).ok()) return false;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const TensorView& tensor = tensors[i];
+    if (tensor.rank == 0) continue;
+    const auto address = reinterpret_cast<uintptr_t>(tensor.data);
+    if (address == 0 && !entries_[i].optional && !IsEmpty(tensor)) return false;
+    if (address % static_cast<uintptr_t>(DTypeSize(tensor.dtype)) != 0) return false;
   }
   return true;
 }

@@ -35,13 +35,29 @@ class TensorReader {
     uint8_t misaligned;  // address bits that must be 0, unless any_dtype
     std::array<uint8_t, kMaxRank> axes;
   };
+  // Extents are named by their distance from the first tensor, in units of 8 bytes.
+  struct FirstSeen {  // the extent is the axis
+    uint16_t extent;
+    uint8_t axis;
+  };
+  struct Repeated {  // the extent is that of a tensor before
+    uint16_t extent, before;
+  };
+  struct Constant {
+    uint16_t extent;
+    int64_t value;
+  };
+
   bool Matches(absl::Span<const TensorView> tensors, AxisVector* axes) const;
+  bool MatchesWithAbsent(absl::Span<const TensorView> tensors, AxisVector* axes) const;
   absl::Status Explain(absl::Span<const TensorView> tensors) const;
 
   const OpSpec* op_;
   std::vector<Entry> entries_;
-  AxisVector start_;       // constant axes; kUnknown: read it
-  bool may_lack_ = false;  // an axis may be on no tensor that is there
+  std::vector<FirstSeen> first_seen_;
+  std::vector<Repeated> repeated_;
+  std::vector<Constant> constants_;
+  AxisVector start_;  // constant axes, and defaults of those that no tensor has
 };
 
 }  // namespace kvr

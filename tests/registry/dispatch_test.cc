@@ -5,8 +5,8 @@
 #include <thread>
 #include <utility>
 
+#include "bench/counting.h"
 #include "registry/dispatcher.h"
-#include "tests/registry/counting_new.h"
 #include "tests/registry/fakes.h"
 
 namespace kvr {
@@ -73,59 +73,6 @@ TEST(Dispatch, AnEmptyBatchClearsNothingThoughARegionHasASizeOfItsOwn) {
   EXPECT_EQ(world.device->counters().bytes_set, 0);
   EXPECT_TRUE(dispatcher->Launch("axpy", one.views, kDefaultStream).ok());
   EXPECT_EQ(world.device->counters().bytes_set, 256);
-}
-
-TEST(Dispatch, AllocatesNothingOnceWarm) {
-  World world;
-  const auto dispatcher = world.Dispatch();
-  ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
-  ASSERT_TRUE(dispatcher->PrepareStream(kDefaultStream).ok());
-  dispatcher->Freeze();
-  const AxpyTensors exact(1000), same_key(900), missed(5000);
-  absl::StatusOr<BoundLaunch> bound = dispatcher->Bind("axpy", exact.views);
-  ASSERT_TRUE(bound.ok());
-  int failures = 0;
-  const auto launch_all = [&] {
-    failures += !dispatcher->Launch("axpy", exact.views, kDefaultStream).ok();
-    failures += !dispatcher->Launch("axpy", same_key.views, kDefaultStream).ok();
-    failures += !dispatcher
-                     ->Launch("axpy", missed.views, kDefaultStream,
-                              {world.device->Allocate(65536).value(), 65536})
-                     .ok();
-    failures += !bound->Launch(kDefaultStream).ok();
-  };
-  launch_all();
-  ASSERT_EQ(failures, 0);
-
-  const Workspace workspace{*world.device->Allocate(65536), 65536};
-  const int64_t before = AllocationsOfThisThread();
-  for (int i = 0; i < 100; ++i) {
-    failures += !dispatcher->Launch("axpy", exact.views, kDefaultStream).ok();
-    failures += !dispatcher->Launch("axpy", same_key.views, kDefaultStream).ok();
-    failures += !dispatcher->Launch("axpy", missed.views, kDefaultStream, workspace).ok();
-    failures += !bound->Launch(kDefaultStream).ok();
-  }
-  EXPECT_EQ(AllocationsOfThisThread() - before, 0);
-  EXPECT_EQ(failures, 0);
-  EXPECT_EQ(dispatcher->counters().misses, 101u);
-}
-
-TEST(Dispatch, ReplanningAfterASwapAllocatesNothingInTheLaunch) {
-  World world;
-  const auto dispatcher = world.Dispatch();
-  ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
-  ASSERT_TRUE(dispatcher->PrepareStream(kDefaultStream).ok());
-  const AxpyTensors tensors(1000);
-  absl::StatusOr<BoundLaunch> bound = dispatcher->Bind("axpy", tensors.views);
-  ASSERT_TRUE(bound.ok());
-  EXPECT_EQ(bound->prepared().variant().name, "baseline");
-  EXPECT_TRUE(bound->Launch(kDefaultStream).ok());
-  ASSERT_TRUE(dispatcher->Publish(world.Select({{1000, "wide"}})).ok());
-  const int64_t before = AllocationsOfThisThread();
-  const absl::Status first = bound->Launch(kDefaultStream);
-  EXPECT_EQ(AllocationsOfThisThread() - before, 0);
-  EXPECT_TRUE(first.ok());
-  EXPECT_EQ(bound->prepared().variant().name, "wide");
 }
 
 TEST(Dispatch, WrongTensorsAreRefused) {

@@ -51,7 +51,8 @@ std::shared_ptr<Variant> AxpyVariant(const std::string& name, bool baseline,
   plan.axis_count = 1;
   plan.tunable_count = 2;
   const auto parse = [&](const std::string& text) {
-    return Must(Expr::Parse(text, PlanProgram::Symbols(op.spec(), variant->tunables, {}, plan.lets)));
+    return Must(
+        Expr::Parse(text, PlanProgram::Symbols(op.spec(), variant->tunables, {}, plan.lets)));
   };
   plan.lets.push_back({"blocks", parse("min(CTAS, ceildiv(n, BLOCK))")});
   plan.regions.push_back(
@@ -88,7 +89,8 @@ std::shared_ptr<Variant> ApproximateVariant() {
   plan.tunable_count = 3;
   plan.lets.clear();
   const auto parse = [&](const std::string& text) {
-    return Must(Expr::Parse(text, PlanProgram::Symbols(op.spec(), variant->tunables, {}, plan.lets)));
+    return Must(
+        Expr::Parse(text, PlanProgram::Symbols(op.spec(), variant->tunables, {}, plan.lets)));
   };
   plan.lets.push_back({"blocks", parse("min(CTAS, ceildiv(n, BLOCK * K0))")});
   plan.regions[0].elements = parse("blocks");

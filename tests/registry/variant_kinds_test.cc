@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "bench/counting.h"
 #include "registry/bound_launch.h"
 #include "registry/prepared.h"
-#include "tests/registry/counting_new.h"
 #include "tests/registry/fakes.h"
 
 namespace kvr {
