@@ -8,11 +8,23 @@
 
 #include "sdk/device/host/kvr_host_abi.h"
 
-extern "C" {  // libgcc
-__int128 __divti3(__int128, __int128);
-__int128 __modti3(__int128, __int128);
-unsigned __int128 __udivti3(unsigned __int128, unsigned __int128);
-unsigned __int128 __umodti3(unsigned __int128, unsigned __int128);
+extern "C" {  // libgcc; called by generated code alone
+void __divti3();
+void __modti3();
+void __udivti3();
+void __umodti3();
+void __truncdfhf2();
+void __extendhfdf2();
+void __fixsfti();
+void __fixdfti();
+void __fixunssfti();
+void __fixunsdfti();
+void __floattisf();
+void __floattidf();
+void __floatuntisf();
+void __floatuntidf();
+void __powisf2();
+void __powidf2();
 }
 
 namespace kvr::host {

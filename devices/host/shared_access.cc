@@ -16,7 +16,7 @@ namespace kvr::host {
 namespace {
 
 using State = BlockRunner::State;
-using Word = SharedLog::Word;
+using Unit = SharedLog::Unit;
 
 constexpr char kOutsideFix[] = "keep indices inside the arrays, or launch with more shared memory";
 
@@ -50,12 +50,12 @@ std::string ByteText(const State& state, int64_t offset, int64_t* region_bytes =
 }
 
 // What is wrong with `mine`, which came after `other`.
-std::string RaceText(const State& state, uint64_t word, SharedRecord mine, bool is_write,
+std::string RaceText(const State& state, int64_t word, SharedRecord mine, bool is_write,
                      SharedRecord other, bool other_is_read) {
   const Lane& later = state.lanes[RecordThread(mine)];
   const Lane& earlier = state.lanes[RecordThread(other)];
   const uint32_t bytes = RecordBytes(mine) & RecordBytes(other);
-  const int64_t offset = static_cast<int64_t>(word) * 4 + std::countr_zero(bytes);
+  const int64_t offset = word * SharedLog::kWordBytes + std::countr_zero(bytes);
   return absl::StrCat("race in ", BlockText(later), ": ", ThreadText(later),
                       is_write ? " writes " : " reads ", ByteText(state, offset),
                       SiteText(later, RecordSite(mine)), ", which ", ThreadText(earlier),
@@ -68,9 +68,9 @@ const char* RaceFix(SharedRecord mine, SharedRecord other) {
                                              : "put __syncthreads() between them";
 }
 
-uint32_t Content(const State& state, uint64_t word) {
+uint32_t Content(const State& state, int64_t word) {
   uint32_t content;
-  std::memcpy(&content, state.memory + word * 4, sizeof content);
+  std::memcpy(&content, state.memory + word * SharedLog::kWordBytes, sizeof content);
   return content;
 }
 
@@ -89,70 +89,97 @@ struct Access {
   bool at_once;  // do not wait whether the write changes something
 };
 
-__attribute__((noinline)) void Judge(const Access& access, uint64_t word, SharedRecord mine,
-                                     SharedRecord other, bool other_is_read) {
+// What `other`, recent and of another thread, means for an access to `words` words from `word` on.
+__attribute__((noinline)) void Judge(const Access& access, int64_t word, int words,
+                                     SharedRecord mine, SharedRecord other, bool other_is_read) {
   State& state = *access.self->state;
   if (!Races(*access.self, mine, other)) return;
-  if (access.is_write && !access.at_once) {
-    state.log.suspects.push_back({mine, other, word, Content(state, word), other_is_read});
-    return;
+  if (!access.is_write || access.at_once) {
+    Fail(access.self, RaceText(state, word, mine, access.is_write, other, other_is_read),
+         RaceFix(mine, other));
   }
-  Fail(access.self, RaceText(state, word, mine, access.is_write, other, other_is_read),
-       RaceFix(mine, other));
+  for (int64_t w = word; w < word + words; ++w) {
+    state.log.suspects.push_back({mine, other, other_is_read, w, Content(state, w)});
+  }
 }
 
 inline bool IsRecent(const Access& access, SharedRecord other) {
   return other >= access.old && ((other ^ access.record) & kRecordThread) != 0;
 }
 
-inline void TouchWord(const Access& access, Word* words, uint64_t word, SharedRecord mine) {
-  Word& log = words[word];
-  if (IsRecent(access, log.write)) [[unlikely]]
-    Judge(access, word, mine, log.write, false);
-  if (access.is_write) {
-    if (IsRecent(access, log.read)) [[unlikely]]
-      Judge(access, word, mine, log.read, true);
-    if (IsRecent(access, log.other_read)) [[unlikely]] {
-      Judge(access, word, mine, log.other_read, true);
-    }
-    log.write = mine;
-  } else {
-    if (log.read >= access.old && ((log.read ^ mine) & kRecordWarp) != 0) log.other_read = log.read;
-    log.read = mine;
+// Against what is known of `unit`.
+inline void Check(const Access& access, const Unit& unit, int64_t word, int words,
+                  SharedRecord mine) {
+  if (IsRecent(access, unit.write)) [[unlikely]] {
+    Judge(access, word, words, mine, unit.write, false);
+  }
+  if (!access.is_write) return;
+  if (IsRecent(access, unit.read)) [[unlikely]]
+    Judge(access, word, words, mine, unit.read, true);
+  if (IsRecent(access, unit.other_read)) [[unlikely]] {
+    Judge(access, word, words, mine, unit.other_read, true);
   }
 }
 
-// The same thread's bytes of a word add up.
-inline SharedRecord Joined(const Access& access, SharedRecord before, SharedRecord mine) {
-  const bool same = before >= access.old && ((before ^ mine) & kRecordThread) == 0;
-  return same ? mine | (before & uint64_t{0xf} << kRecordBytesShift) : mine;
+inline void Record(const Access& access, Unit* unit, SharedRecord mine) {
+  if (access.is_write) {
+    unit->write = mine;
+    return;
+  }
+  const bool other_warp = ((unit->read ^ mine) & kRecordWarp) != 0;
+  if (other_warp && unit->read >= access.old) unit->other_read = unit->read;
+  unit->read = mine;
+}
+
+constexpr SharedRecord kWhole = uint64_t{0xf} << kRecordBytesShift;
+
+inline void TouchLine(const Access& access, SharedLog* log, int64_t index) {
+  SharedLog::Line& line = log->lines[index];
+  const SharedRecord mine = access.record | kWhole;
+  const int64_t word = index * SharedLog::kLineWords;
+  Check(access, line.whole, word, SharedLog::kLineWords, mine);
+  if (line.part >= access.old) {
+    for (int64_t w = word; w < word + SharedLog::kLineWords; ++w) {
+      Check(access, log->words[w], w, 1, mine);
+    }
+  }
+  Record(access, &line.whole, mine);
+}
+
+// `bytes`: a bit for each byte of the word.
+inline void TouchWord(const Access& access, SharedLog* log, int64_t word, uint64_t bytes) {
+  SharedLog::Line& line = log->lines[word / SharedLog::kLineWords];
+  Unit& unit = log->words[word];
+  SharedRecord mine = access.record | bytes << kRecordBytesShift;
+  Check(access, line.whole, word, 1, mine);
+  Check(access, unit, word, 1, mine);
+  line.part = mine;
+  // The same thread's bytes of a word add up.
+  const SharedRecord before = access.is_write ? unit.write : unit.read;
+  if (before >= access.old && ((before ^ mine) & kRecordThread) == 0) mine |= before & kWhole;
+  Record(access, &unit, mine);
 }
 
 inline void Touch(const Access& access, const void* address, uint64_t bytes, unsigned how) {
-  const State& state = *access.self->state;
+  State& state = *access.self->state;
   const int64_t begin = static_cast<const unsigned char*>(address) - state.memory;
   const int64_t end = begin + static_cast<int64_t>(bytes);
   if ((begin < state.dynamic_begin || end > state.dynamic_end) &&
       (begin < state.static_begin || end > state.static_end)) [[unlikely]] {
     FailOutside(access.self, begin, end, how);
   }
-  Word* const words = state.log.words.get();
-  uint64_t word = static_cast<uint64_t>(begin) / 4;
-  const uint64_t last = static_cast<uint64_t>(end) / 4;
-  if (((begin | end) & 3) == 0) {
-    const SharedRecord mine = access.record | uint64_t{0xf} << kRecordBytesShift;
-    for (; word < last; ++word) TouchWord(access, words, word, mine);
+  if (((begin | end) % SharedLog::kLineBytes) == 0) {
+    for (int64_t at = begin; at < end; at += SharedLog::kLineBytes) {
+      TouchLine(access, &state.log, at / SharedLog::kLineBytes);
+    }
     return;
   }
-  for (; static_cast<int64_t>(word) * 4 < end; ++word) {
-    const int64_t base = static_cast<int64_t>(word) * 4;
+  for (int64_t word = begin / SharedLog::kWordBytes; word * SharedLog::kWordBytes < end; ++word) {
+    const int64_t first = word * SharedLog::kWordBytes, past = first + SharedLog::kWordBytes;
     uint64_t mask = 0xf;
-    if (begin > base) mask &= uint64_t{0xf} << (begin - base);
-    if (end < base + 4) mask &= uint64_t{0xf} >> (base + 4 - end);
-    const SharedRecord mine = access.record | mask << kRecordBytesShift;
-    const SharedRecord before = access.is_write ? words[word].write : words[word].read;
-    TouchWord(access, words, word, mine);
-    (access.is_write ? words[word].write : words[word].read) = Joined(access, before, mine);
+    if (begin > first) mask &= mask << (begin - first);
+    if (end < past) mask &= uint64_t{0xf} >> (past - end);
+    TouchWord(access, &state.log, word, mask);
   }
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who touched each word of a block's shared memory last: the log that races are told from
-// (shared_access.cc). Three records a word: its last write, its last read, and the last read from
-// another warp than that one. So not every race is seen, but whatever is reported is one.
+// Who touched a block's shared memory last: the log that races are told from (shared_access.cc).
+// Three records a unit of memory: its last write, its last read, and the last read from another
+// warp than that one. So not every race is seen, but whatever is reported is one. Units are lines
+// of 16 bytes, for accesses to whole ones, which are most, and words of 4 for all others.
 //
 // Threading: one owner. Records are never erased; those of earlier blocks are simply old.
 #pragma once
@@ -33,30 +34,36 @@ constexpr uint32_t RecordWhen(SharedRecord r) {
 }
 
 struct SharedLog {
-  struct Word {
+  struct Unit {
     SharedRecord write, read, other_read;
   };
-  struct Free {
-    void operator()(Word* words) const { std::free(words); }
+  struct Line {
+    Unit whole;
+    SharedRecord part;  // the last access to a part of it: words know more
   };
+  static constexpr int64_t kLineBytes = 16, kWordBytes = 4, kLineWords = kLineBytes / kWordBytes;
 
   // A write that races `other` unless it writes what is there already.
   struct Suspect {
     SharedRecord mine, other;
-    uint64_t word;
-    uint32_t before;  // its content
     bool other_is_read;
+    int64_t word;
+    uint32_t before;  // its content
   };
 
   // Forgets everything. False if there is no memory; pages cost some only once they are touched.
   bool Reset(int64_t bytes) {
-    count = static_cast<uint64_t>(bytes + 3) / 4;
-    words.reset(static_cast<Word*>(std::calloc(count, sizeof(Word))));
-    return words != nullptr;
+    const auto count = static_cast<size_t>((bytes + kLineBytes - 1) / kLineBytes);
+    lines.reset(static_cast<Line*>(std::calloc(count, sizeof(Line))));
+    words.reset(static_cast<Unit*>(std::calloc(count * kLineWords, sizeof(Unit))));
+    return lines != nullptr && words != nullptr;
   }
 
-  uint64_t count = 0;
-  std::unique_ptr<Word[], Free> words;
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<Line[], Free> lines;
+  std::unique_ptr<Unit[], Free> words;
   std::vector<Suspect> suspects;  // to be settled once the write has happened
 };
 

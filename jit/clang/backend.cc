@@ -8,6 +8,7 @@
 #include <llvm/Analysis/TargetLibraryInfo.h>
 #include <llvm/Demangle/Demangle.h>
 #include <llvm/IR/Constants.h>
+#include <llvm/IR/DebugInfo.h>
 #include <llvm/IR/DiagnosticInfo.h>
 #include <llvm/IR/GlobalVariable.h>
 #include <llvm/IR/LLVMContext.h>
@@ -147,6 +148,7 @@ absl::StatusOr<std::string> EmitObject(llvm::Module* module,
   if (!undefined->empty()) {
     return Error(absl::StatusCode::kInvalidArgument, undefined->front().message, "define it");
   }
+  llvm::StripDebugInfo(*module);  // the lines have served
 
   llvm::SmallVector<char, 0> object;
   llvm::raw_svector_ostream stream(object);

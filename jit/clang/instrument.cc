@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "jit/clang/instrument.h"
 
+#include <llvm/ADT/MapVector.h>
 #include <llvm/Analysis/ValueTracking.h>
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/DebugLoc.h>
@@ -12,8 +13,10 @@
 #include <llvm/IR/Module.h>
 #include <llvm/Transforms/Utils/BasicBlockUtils.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 namespace kvr::clang_jit {
 namespace {
@@ -93,31 +96,41 @@ class Instrumenter {
     llvm::Value* shared_bytes = nullptr;
   };
 
+  struct Access {
+    llvm::Instruction* instruction;  // announced before it
+    llvm::Value* base;
+    int64_t offset;
+    llvm::Value* length;  // or null: `bytes`
+    int64_t bytes;
+    unsigned how;
+  };
+
   void InFunction(llvm::Function* function) {
-    std::vector<llvm::Instruction*> accesses;
     std::vector<llvm::CallBase*> site_calls;
     bool calls = false;
     for (llvm::Instruction& instruction : llvm::instructions(function)) {
-      if (Calls(&instruction, "kvr_host_site")) {
+      const auto* call = llvm::dyn_cast<llvm::CallBase>(&instruction);
+      if (call == nullptr) continue;
+      const llvm::Function* callee = call->getCalledFunction();
+      calls |= callee == nullptr || !callee->isDeclaration();
+      if (Calls(call, "kvr_host_site")) {
         site_calls.push_back(llvm::cast<llvm::CallBase>(&instruction));
-      } else if (llvm::isa<llvm::LoadInst, llvm::StoreInst, llvm::AtomicRMWInst,
-                           llvm::AtomicCmpXchgInst, llvm::FenceInst, llvm::MemIntrinsic>(
-                     instruction)) {
-        accesses.push_back(&instruction);
-      } else if (const auto* call = llvm::dyn_cast<llvm::CallBase>(&instruction)) {
-        const llvm::Function* callee = call->getCalledFunction();
-        calls |= callee == nullptr || !callee->isDeclaration();
       }
     }
     for (llvm::CallBase* call : site_calls) {
       call->replaceAllUsesWith(llvm::ConstantInt::get(call->getType(), SiteOf(*call)));
       call->eraseFromParent();
     }
-    const bool checked =
-        !function->hasFnAttribute(llvm::Attribute::DisableSanitizerInstrumentation);
     Frame frame;
-    if (checked) {
-      for (llvm::Instruction* instruction : accesses) InAccess(instruction, &frame);
+    if (!function->hasFnAttribute(llvm::Attribute::DisableSanitizerInstrumentation)) {
+      std::vector<Access> accesses;
+      std::vector<llvm::Instruction*> ordering;  // atomic operations and fences
+      for (llvm::BasicBlock& block : *function) FindAccesses(block, &accesses, &ordering);
+      for (const Access& access : accesses) Announce(access, &frame);
+      for (llvm::Instruction* instruction : ordering) {
+        llvm::IRBuilder<> builder(instruction->getNextNode());
+        builder.CreateCall(order_, {Self(function, &frame)});
+      }
     }
     if (calls && entries_.count(function->getName().str()) == 0) CheckStack(function, &frame);
   }
@@ -143,51 +156,95 @@ class Instrumenter {
     return load;
   }
 
-  void InAccess(llvm::Instruction* instruction, Frame* frame) {
-    const llvm::DataLayout& data = module_->getDataLayout();
-    llvm::IRBuilder<> builder(instruction);
-    const auto size = [&](llvm::Type* type) {
-      return builder.getInt64(data.getTypeStoreSize(type).getFixedValue());
+  static bool MayMeet(const llvm::Instruction& instruction) {
+    const auto* call = llvm::dyn_cast<llvm::CallBase>(&instruction);
+    return call != nullptr && !llvm::isa<llvm::IntrinsicInst>(call) && !call->onlyReadsMemory();
+  }
+
+  // Plain accesses of one line to neighbouring addresses, with no call between them that could let
+  // other threads run, become one: the members of a float4, an unrolled loop.
+  void FindAccesses(llvm::BasicBlock& block, std::vector<Access>* accesses,
+                    std::vector<llvm::Instruction*>* ordering) {
+    llvm::MapVector<std::pair<llvm::Value*, unsigned>, std::vector<Access>> plain;
+    const auto close = [&] {
+      for (auto& [key, pieces] : plain) Join(std::move(pieces), accesses);
+      plain.clear();
     };
-    bool orders = false;
-    if (auto* load = llvm::dyn_cast<llvm::LoadInst>(instruction)) {
-      orders = load->isAtomic();
-      const unsigned how = orders || load->isVolatile() ? kConcurrent : 0;
-      Announce(load, load->getPointerOperand(), size(load->getType()), how, frame);
-    } else if (auto* store = llvm::dyn_cast<llvm::StoreInst>(instruction)) {
-      orders = store->isAtomic();
-      const unsigned how = kWrite | (orders || store->isVolatile() ? kConcurrent : 0);
-      Announce(store, store->getPointerOperand(), size(store->getValueOperand()->getType()), how,
-               frame);
-    } else if (auto* update = llvm::dyn_cast<llvm::AtomicRMWInst>(instruction)) {
-      orders = true;
-      Announce(update, update->getPointerOperand(), size(update->getType()), kWrite | kConcurrent,
-               frame);
-    } else if (auto* exchange = llvm::dyn_cast<llvm::AtomicCmpXchgInst>(instruction)) {
-      orders = true;
-      Announce(exchange, exchange->getPointerOperand(),
-               size(exchange->getNewValOperand()->getType()), kWrite | kConcurrent, frame);
-    } else if (auto* memory = llvm::dyn_cast<llvm::MemIntrinsic>(instruction)) {
-      llvm::Value* length = builder.CreateZExtOrTrunc(memory->getLength(), builder.getInt64Ty());
-      if (auto* transfer = llvm::dyn_cast<llvm::MemTransferInst>(memory)) {
-        Announce(memory, transfer->getRawSource(), length, 0, frame);
+    for (llvm::Instruction& instruction : block) {
+      if (MayMeet(instruction)) close();
+      if (!instruction.mayReadOrWriteMemory()) continue;
+      Access access{&instruction, nullptr, 0, nullptr, 0, SiteOf(instruction) << 2};
+      const auto add = [&](llvm::Value* address, llvm::Type* type, bool may_join) {
+        const llvm::DataLayout& data = module_->getDataLayout();
+        llvm::APInt offset(64, 0);
+        access.base = address->stripAndAccumulateConstantOffsets(data, offset, true);
+        access.offset = offset.getSExtValue();
+        access.bytes = static_cast<int64_t>(data.getTypeStoreSize(type).getFixedValue());
+        if (may_join) {
+          plain[{access.base, access.how}].push_back(access);
+        } else {
+          access.how |= kConcurrent;
+          accesses->push_back(access);
+        }
+      };
+      if (auto* load = llvm::dyn_cast<llvm::LoadInst>(&instruction)) {
+        add(load->getPointerOperand(), load->getType(), load->isSimple());
+      } else if (auto* store = llvm::dyn_cast<llvm::StoreInst>(&instruction)) {
+        access.how |= kWrite;
+        add(store->getPointerOperand(), store->getValueOperand()->getType(), store->isSimple());
+      } else if (auto* update = llvm::dyn_cast<llvm::AtomicRMWInst>(&instruction)) {
+        access.how |= kWrite;
+        add(update->getPointerOperand(), update->getType(), false);
+      } else if (auto* exchange = llvm::dyn_cast<llvm::AtomicCmpXchgInst>(&instruction)) {
+        access.how |= kWrite;
+        add(exchange->getPointerOperand(), exchange->getNewValOperand()->getType(), false);
+      } else if (auto* memory = llvm::dyn_cast<llvm::MemIntrinsic>(&instruction)) {
+        access.length = memory->getLength();
+        if (auto* transfer = llvm::dyn_cast<llvm::MemTransferInst>(memory)) {
+          access.base = transfer->getRawSource();
+          accesses->push_back(access);
+        }
+        access.base = memory->getRawDest();
+        access.how |= kWrite;
+        accesses->push_back(access);
       }
-      Announce(memory, memory->getRawDest(), length, kWrite, frame);
-    } else {
-      orders = true;  // a fence
+      if (instruction.isAtomic()) ordering->push_back(&instruction);
     }
-    if (orders) {
-      builder.SetInsertPoint(instruction->getNextNode());
-      builder.CreateCall(order_, {Self(instruction->getFunction(), frame)});
+    close();
+  }
+
+  // Of one base and kind, in program order.
+  static void Join(std::vector<Access> pieces, std::vector<Access>* accesses) {
+    llvm::Instruction* first = pieces.front().instruction;
+    std::sort(pieces.begin(), pieces.end(), [](const Access& x, const Access& y) {
+      return std::pair(x.offset, x.bytes) < std::pair(y.offset, y.bytes);
+    });
+    for (size_t i = 0; i < pieces.size();) {
+      Access joined = pieces[i];
+      joined.instruction = first;
+      int64_t end = joined.offset + joined.bytes;
+      for (++i; i < pieces.size() && pieces[i].offset <= end; ++i) {
+        end = std::max(end, pieces[i].offset + pieces[i].bytes);
+      }
+      joined.bytes = end - joined.offset;
+      accesses->push_back(joined);
     }
   }
 
-  void Announce(llvm::Instruction* access, llvm::Value* address, llvm::Value* bytes, unsigned how,
-                Frame* frame) {
-    const Memory memory = Classify(address);
+  void Announce(const Access& access, Frame* frame) {
+    const Memory memory = Classify(access.base);
     if (memory == Memory::kOther) return;
-    llvm::Value* self = Self(access->getFunction(), frame);
-    llvm::IRBuilder<> builder(access);
+    llvm::Value* self = Self(access.instruction->getFunction(), frame);
+    llvm::IRBuilder<> builder(access.instruction);
+    llvm::Value* address = access.base;
+    if (access.offset != 0) {
+      address =
+          builder.CreatePtrAdd(address, builder.getInt64(static_cast<uint64_t>(access.offset)));
+    }
+    llvm::Value* bytes =
+        access.length != nullptr
+            ? builder.CreateZExtOrTrunc(access.length, builder.getInt64Ty())
+            : llvm::cast<llvm::Value>(builder.getInt64(static_cast<uint64_t>(access.bytes)));
     if (memory == Memory::kUnknown) {
       if (frame->shared == nullptr) {
         llvm::IRBuilder<> entry(llvm::cast<llvm::Instruction>(self)->getNextNode());
@@ -196,11 +253,11 @@ class Instrumenter {
       }
       llvm::Value* offset =
           builder.CreateSub(builder.CreatePtrToInt(address, builder.getInt64Ty()), frame->shared);
-      builder.SetInsertPoint(llvm::SplitBlockAndInsertIfThen(
-          builder.CreateICmpULT(offset, frame->shared_bytes), access, /*Unreachable=*/false));
+      builder.SetInsertPoint(
+          llvm::SplitBlockAndInsertIfThen(builder.CreateICmpULT(offset, frame->shared_bytes),
+                                          access.instruction, /*Unreachable=*/false));
     }
-    builder.CreateCall(access_,
-                       {self, address, bytes, builder.getInt32(SiteOf(*access) << 2 | how)});
+    builder.CreateCall(access_, {self, address, bytes, builder.getInt32(access.how)});
   }
 
   Memory Classify(llvm::Value* address) const {

@@ -93,11 +93,23 @@ KVR_HOST_FUNCTION(frexp, double(double, int*))
 KVR_HOST_FUNCTION(sincosf, void(float, float*, float*))
 KVR_HOST_FUNCTION(sincos, void(double, double*, double*))
 
-// What the code generator calls for __int128.
-KVR_HOST_FUNCTION(__divti3, __int128(__int128, __int128))
-KVR_HOST_FUNCTION(__modti3, __int128(__int128, __int128))
-KVR_HOST_FUNCTION(__udivti3, unsigned __int128(unsigned __int128, unsigned __int128))
-KVR_HOST_FUNCTION(__umodti3, unsigned __int128(unsigned __int128, unsigned __int128))
+// What the code generator calls: __int128, and _Float16 and __int128 against wider types.
+KVR_HOST_RUNTIME(__divti3)
+KVR_HOST_RUNTIME(__modti3)
+KVR_HOST_RUNTIME(__udivti3)
+KVR_HOST_RUNTIME(__umodti3)
+KVR_HOST_RUNTIME(__truncdfhf2)
+KVR_HOST_RUNTIME(__extendhfdf2)
+KVR_HOST_RUNTIME(__fixsfti)
+KVR_HOST_RUNTIME(__fixdfti)
+KVR_HOST_RUNTIME(__fixunssfti)
+KVR_HOST_RUNTIME(__fixunsdfti)
+KVR_HOST_RUNTIME(__floattisf)
+KVR_HOST_RUNTIME(__floattidf)
+KVR_HOST_RUNTIME(__floatuntisf)
+KVR_HOST_RUNTIME(__floatuntidf)
+KVR_HOST_RUNTIME(__powisf2)
+KVR_HOST_RUNTIME(__powidf2)
 
 #undef KVR_HOST_MATH1
 #undef KVR_HOST_MATH2

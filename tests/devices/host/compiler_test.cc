@@ -95,6 +95,23 @@ TEST(HostCompiler, NamesWhatIsDefinedNowhereAtItsUse) {
                   .ok());
 }
 
+// The code generator calls helpers of its own.
+TEST(HostCompiler, HasTheHelpersOfWideAndHalfTypes) {
+  const absl::StatusOr<Binary> binary = CompileForHost(
+      "__global__ void k(__int128* i, unsigned __int128* u, double* d, float* f, _Float16* h) {\n"
+      "  i[0] = i[1] / i[2] + i[3] % i[4]; u[0] = u[1] / u[2] + u[3] % u[4];\n"
+      "  i[5] = d[0]; u[5] = d[1]; i[6] = f[0]; u[6] = f[1];\n"
+      "  d[2] = i[7]; d[3] = u[7]; f[2] = i[8]; f[3] = u[8];\n"
+      "  h[0] = d[4]; d[5] = h[1]; d[6] = __builtin_powi(d[7], 70); f[6] = __builtin_powif(f[7], "
+      "70);\n"
+      "}",
+      {"k"});
+  ASSERT_TRUE(binary.ok()) << binary.status();
+  EXPECT_TRUE(HostDeviceUnderTest().Load(*binary).ok());
+  EXPECT_THAT(CompileFailure("__global__ void k(__float128* p) { *p = *p / p[1]; }"),
+              HasSubstr("__divtf3, which the host device does not have"));
+}
+
 TEST(HostCompiler, RefusesLocalMemoryOfVariableSize) {
   EXPECT_THAT(CompileFailure("__global__ void k(int* p) {\n"
                              "  int a[*p]; a[p[1]] = 1; *p = a[p[2]]; }"),

@@ -139,7 +139,10 @@ TEST(HostFaults, LaunchesOverTheLimits) {
   EXPECT_THAT(refused({1}, {65}, 0),
               AllOf(HasSubstr("65 x 1 x 1"), HasSubstr("__launch_bounds__")));
   EXPECT_THAT(refused({1}, {2000}, 0), HasSubstr("1 to 64 threads"));
+  EXPECT_THAT(refused({1}, {1, 1, 65}, 0), HasSubstr("1 x 1 x 65"));
+  EXPECT_THAT(refused({1}, {~0u, ~0u, ~0u}, 0), HasSubstr("launch of k: a block of 4294967295"));
   EXPECT_THAT(refused({1, 70000}, {1}, 0), HasSubstr("70000"));
+  EXPECT_THAT(refused({~0u, ~0u, ~0u}, {1}, 0), HasSubstr("a grid of 4294967295"));
   EXPECT_THAT(refused({0}, {1}, 0), HasSubstr("grid of 0"));
   EXPECT_THAT(refused({1}, {1}, 2048), AllOf(HasSubstr("2048"), HasSubstr("1024")));
 
@@ -150,6 +153,25 @@ TEST(HostFaults, LaunchesOverTheLimits) {
   EXPECT_THAT(std::string((*module)->Get(binary->kernels[0].symbol, 300 << 10).status().message()),
               HasSubstr("the device has 232448"));
   EXPECT_EQ((*module)->Get("nope", 0).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(HostFaults, LaunchesOfKindsThatDoNotExist) {
+  const absl::StatusOr<Binary> binary = CompileForHost("__global__ void k() { }", {"k"});
+  ASSERT_TRUE(binary.ok());
+  Device& device = HostDeviceUnderTest();
+  auto module = device.Load(*binary);
+  ASSERT_TRUE(module.ok());
+  const Function function = (*module)->Get(binary->kernels[0].symbol, 0).value();
+  KernelLaunch launch;
+  LaunchAttributes attributes;
+  attributes.cooperative = true;
+  absl::Status status = device.Launch(function, launch, attributes, nullptr, {});
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("launch of k: cooperative"), HasSubstr("host_skip_reason")));
+  launch.cluster = {2};
+  status = device.Launch(function, launch, {}, nullptr, {});
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("launch of k: thread block clusters"),
+                                                   HasSubstr("host_skip_reason")));
 }
 
 TEST(HostFaults, BinariesThatAreNone) {
