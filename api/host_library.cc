@@ -29,8 +29,9 @@ absl::StatusOr<HostModule> Load() {
   HostModule module;
   if (entry == nullptr) return refuse("not a KVR host module");
   if (entry(&module) != 0 || module.create_device == nullptr || module.abi != kHostModuleAbi) {
-    return refuse(
-        StrCat("its interface is version ", module.abi, ", this KVR speaks ", kHostModuleAbi));
+    return refuse(StrCat("it was built from other headers (",
+                         absl::Hex(module.abi, absl::kZeroPad8), ") than this KVR (",
+                         absl::Hex(kHostModuleAbi, absl::kZeroPad8), ")"));
   }
   return module;
 }
@@ -50,7 +51,7 @@ absl::StatusOr<HostModule> Loaded() {
 
 absl::StatusOr<std::string> HostLibraryPath() {
   return FindPart({"the host module", "KVR_HOST_MODULE", "lib/libkvr_host.so", "",
-                   "unpack KVR's host package there, or build it with Clang 19's development "
+                   "unpack the kvr-host archive there, or build it with Clang 19's development "
                    "package, or let KVR_HOST_MODULE name it"});
 }
 

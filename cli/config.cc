@@ -16,6 +16,7 @@
 #include "jit/nvrtc/nvrtc.h"
 #include "jit/sdk.h"
 #include "registry/overrides.h"
+#include "tuner/ledger/ledger.h"
 #include "tuner/worker/client.h"
 
 namespace kvr::cli {
@@ -36,13 +37,19 @@ struct Setting {
   std::string_view fallback;  // its default, in words
   std::string_view meaning;
   std::string (*in_effect)() = nullptr;  // where that is more than the variable's own text
+  const char* base = nullptr;            // the variable its default builds on; then HOME
 };
 
 constexpr Setting kVariables[] = {
     {"KVR_CACHE_DIR", "$XDG_CACHE_HOME/kvr, else ~/.cache/kvr",
-     "the binary cache: what was compiled, by content", [] { return DefaultCacheRoot(); }},
+     "the binary cache: what was compiled, by content", [] { return DefaultCacheRoot(); },
+     "XDG_CACHE_HOME"},
     {"XDG_CACHE_HOME", "~/.cache", "where caches go, KVR's among them; KVR_CACHE_DIR comes first"},
-    {"HOME", "", "the user's directory, where no cache directory is named"},
+    {"KVR_LEDGER_DIR", "$XDG_STATE_HOME/kvr, else ~/.local/state/kvr",
+     "the ledger: every build, trial, verdict and publication",
+     [] { return ledger::DefaultLedgerDirectory(); }, "XDG_STATE_HOME"},
+    {"XDG_STATE_HOME", "~/.local/state", "where state goes, KVR's ledger among it"},
+    {"HOME", "", "the user's directory, where the variables above name none"},
     {"KVR_PLUGIN_PATH", "",
      "further directories of bundles and plugins, colon separated, after the built-in ones"},
     {"KVR_CACHE_LAYERS", "<prefix>/share/kvr/cache, where it exists",
@@ -90,11 +97,11 @@ struct Row {
   const Setting* setting;
 };
 
-// The variable that decided: for the cache one of three, else the setting's own.
+// What decided: the setting's own variable, or one that its default builds on.
 std::string From(const Setting& setting) {
   if (!Variable(setting.name).empty()) return "environment";
-  if (setting.name == "KVR_CACHE_DIR") {
-    for (const char* other : {"XDG_CACHE_HOME", "HOME"})
+  if (setting.base != nullptr) {
+    for (const char* other : {setting.base, "HOME"})
       if (!Variable(other).empty()) return other;
   }
   return "default";
@@ -142,8 +149,8 @@ void PrintMarkdown() {
     Print(StrCat("| ", kind, " | default | meaning |\n|---|---|---|\n"));
     for (const Setting& setting : settings) {
       Print(StrCat("| `", setting.name, "` | ",
-                   setting.fallback.empty() ? "none" : setting.fallback, " | ", setting.meaning,
-                   " |\n"));
+                   setting.fallback.empty() ? "none" : StrCat("`", setting.fallback, "`"), " | ",
+                   setting.meaning, " |\n"));
     }
   };
   table("variable", kVariables);

@@ -21,12 +21,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/device.h"
+#include "devices/host_module_abi.h"  // generated: a hash of the headers that both share
 
 namespace kvr {
 
 class Compiler;  // jit/compiler.h
 
-inline constexpr uint32_t kHostModuleAbi = 1;
+inline constexpr uint32_t kHostModuleAbi = KVR_HOST_MODULE_ABI;
 inline constexpr char kHostModuleEntryName[] = "kvr_host_module_v1";
 
 struct HostModule {

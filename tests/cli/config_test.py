@@ -16,7 +16,7 @@ import unittest
 SOURCE, BINARIES = sys.argv[1:3]
 HOUSES = ("core", "devices", "jit", "plugins", "registry", "tuner", "api", "cli")
 # A name of KVR's in quotes is a variable that is read; others are read by name through these.
-NAMES = re.compile(r'"(KVR_[A-Z0-9_]*[A-Z0-9])"|(?:getenv|Environment|envname)\("([A-Z0-9_]+)"\)')
+NAMES = re.compile(r'"(KVR_[A-Z0-9_]*[A-Z0-9])"|(?:getenv|Environment|variable|envname)\("([A-Z0-9_]+)"\)')
 
 
 def read_by_the_sources():

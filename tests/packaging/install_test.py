@@ -36,7 +36,8 @@ target_link_libraries(outside PRIVATE kvr::plugin_sdk)
 
 
 def run(*command, code=0, **options):
-    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="surrogateescape", check=False,
+                          **options)  # pkg-config escapes each byte of a character
     if done.returncode != code:
         raise AssertionError(f"exit {done.returncode}: {command}\n{done.stdout}{done.stderr}")
     return done.stdout
