@@ -93,8 +93,10 @@ int64_t KeyPolicy::BucketOf(const Part& part, int64_t value, bool* clipped) {
           std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(value, 1))));
     }
     case Kind::kCeil: {
-      auto bound = std::lower_bound(part.bounds.begin(), part.bounds.end(), value);
-      if (bound != part.bounds.end()) return *bound;
+      // Counted, not searched: a launch of any shape should not wait for a mispredicted branch.
+      size_t below = 0;
+      for (int64_t bound : part.bounds) below += bound < value;
+      if (below < part.bounds.size()) return part.bounds[below];
       if (clipped) *clipped = true;
       return part.bounds.back();
     }

@@ -16,55 +16,43 @@ namespace kvr {
 inline constexpr std::array<int64_t, 3> kGridLimit = {2147483647, 65535, 65535};
 inline constexpr std::array<int64_t, 3> kBlockLimit = {1024, 1024, 64};
 
+// to = a op b, checked: a fault ends the run with kFailed. As in Expr.
+#define KVR_PLAN_ARITHMETIC(X)                                                                    \
+  X(kNegate)                                                                                      \
+  X(kNot)                                                                                         \
+  X(kPow2Ceil) X(kAdd) X(kSubtract) X(kMultiply) X(kCeilDiv) X(kFloorDiv) X(kMod) X(kMin) X(kMax) \
+      X(kEqual) X(kNotEqual) X(kLess) X(kLessEqual) X(kGreater) X(kGreaterEqual) X(kAnd) X(kOr)
+
+// kShift, kCeilShift, kMask   to = floor(a / 2^field), ceil(a / 2^field), a mod 2^field
+// kMove                       to = a
+// kJump, kJumpIfZero          `to`: the instruction to go on with (if a == 0)
+// kRequire                    a != 0, or the plan does not fit
+// kInRange                    constants b <= a <= to, or the plan does not fit
+// kRegion                     region `field` has a elements of b bytes
+// kKernel                     what follows is about kernel `field`; its constant part is copied
+// kExtent                     kInRange, and a is stored as the 32 bits at `field`
+// kJumpIfEmpty                an extent stored for this kernel is 0: goes on at `to`
+// kStoreI32, kStore           a is stored as the 64 bits at `field`; the first: it must fit 32
+// kKernelDone                 it is launched
+// kMaps                       no kernel is launched: goes on at `to`
+// kMap                        tensor map `field`; its constant part is written
+// kMapShape, kMapBox          a is its extent `field`
+// kMapDone                    within the limits of tensor maps, or the plan does not fit
+// kFinish                     `to`: the number of regions, forgotten where kernels were left out
+//                             and none remains
+// kUnfit, kFail               the plan does not fit; kFailed
+#define KVR_PLAN_OPS(X)                                                                   \
+  KVR_PLAN_ARITHMETIC(X)                                                                  \
+  X(kShift)                                                                               \
+  X(kCeilShift)                                                                           \
+  X(kMask) X(kMove) X(kJump) X(kJumpIfZero) X(kRequire) X(kInRange) X(kRegion) X(kKernel) \
+      X(kExtent) X(kJumpIfEmpty) X(kStoreI32) X(kStore) X(kKernelDone) X(kMaps) X(kMap)   \
+          X(kMapShape) X(kMapBox) X(kMapDone) X(kFinish) X(kUnfit) X(kFail)
+
 enum class PlanCode::Op : uint8_t {
-  // to = a op b, checked: a fault ends the run with kFailed. Numbered as in Expr.
-  kNegate = static_cast<uint8_t>(Expr::Op::kNegate),
-  kNot = static_cast<uint8_t>(Expr::Op::kNot),
-  kPow2Ceil = static_cast<uint8_t>(Expr::Op::kPow2Ceil),
-  kAdd = static_cast<uint8_t>(Expr::Op::kAdd),
-  kSubtract = static_cast<uint8_t>(Expr::Op::kSubtract),
-  kMultiply = static_cast<uint8_t>(Expr::Op::kMultiply),
-  kCeilDiv = static_cast<uint8_t>(Expr::Op::kCeilDiv),
-  kFloorDiv = static_cast<uint8_t>(Expr::Op::kFloorDiv),
-  kMod = static_cast<uint8_t>(Expr::Op::kMod),
-  kMin = static_cast<uint8_t>(Expr::Op::kMin),
-  kMax = static_cast<uint8_t>(Expr::Op::kMax),
-  kEqual = static_cast<uint8_t>(Expr::Op::kEqual),
-  kNotEqual = static_cast<uint8_t>(Expr::Op::kNotEqual),
-  kLess = static_cast<uint8_t>(Expr::Op::kLess),
-  kLessEqual = static_cast<uint8_t>(Expr::Op::kLessEqual),
-  kGreater = static_cast<uint8_t>(Expr::Op::kGreater),
-  kGreaterEqual = static_cast<uint8_t>(Expr::Op::kGreaterEqual),
-  kAnd = static_cast<uint8_t>(Expr::Op::kAnd),
-  kOr = static_cast<uint8_t>(Expr::Op::kOr),
-
-  // Division by a power of two: `field` is its logarithm.
-  kShift = 64,  // to = floor(a / 2^field)
-  kCeilShift,
-  kMask,  // to = a mod 2^field
-
-  kMove,        // to = a
-  kJump,        // `to`: the instruction to go on with
-  kJumpIfZero,  // a == 0: `to` likewise
-
-  kRequire,      // a != 0, or the plan does not fit
-  kInRange,      // constants b <= a <= to, or the plan does not fit
-  kRegion,       // region `field` has a elements of b bytes
-  kExtent,       // kInRange, and a is stored as the 32 bits at `field` of the kernel
-  kJumpIfEmpty,  // an extent stored for this kernel is 0: goes on at `to`
-  kStoreI32,     // a is stored as the 64 bits at `field`; it must fit 32, or the plan does not fit
-  kStore,        // ... without that
-  kKernel,       // what follows is about kernel `field`; its constant part is copied
-  kKernelDone,   // it is launched
-  kMaps,         // no kernel is launched: goes on at `to`
-  kMap,          // tensor map `field`; its constant part is written
-  kMapShape,     // a is its extent `field`
-  kMapBox,
-  kMapDone,  // within the limits of tensor maps, or the plan does not fit
-
-  kFinish,  // `to`: the number of regions, forgotten where kernels were left out and none remains
-  kUnfit,   // the plan does not fit
-  kFail,
+#define KVR_ENUMERATOR(name) name,
+  KVR_PLAN_OPS(KVR_ENUMERATOR)
+#undef KVR_ENUMERATOR
 };
 
 // The i-th workspace region, after those before it. False: its bytes, or their sum, are no int64.

@@ -38,6 +38,7 @@ class PlanCode::Lowering {
 
   // The register that holds `op` of a and b: folded, or known already, or computed now.
   Register Compute(Op op, Register a, Register b, uint8_t field = 0);
+  static Op OpOf(Expr::Op op);
   Register Unary(Expr::Op op, Register a);
   Register Binary(Expr::Op op, Register a, Register b);
   Register Lowered(const Expr& expr);
@@ -103,13 +104,25 @@ PlanCode::Lowering::Register PlanCode::Lowering::Compute(Op op, Register a, Regi
   return to;
 }
 
+PlanCode::Op PlanCode::Lowering::OpOf(Expr::Op op) {
+  switch (op) {
+#define KVR_CASE(name) \
+  case Expr::Op::name: \
+    return Op::name;
+    KVR_PLAN_ARITHMETIC(KVR_CASE)
+#undef KVR_CASE
+    default:
+      return Op::kFail;
+  }
+}
+
 PlanCode::Lowering::Register PlanCode::Lowering::Unary(Expr::Op op, Register a) {
   if (IsConstant(a)) {
     int64_t value = 0;
     if (!Expr::Unary(op, ValueOf(a), &value)) Emit(Op::kFail);
     return Constant(value);
   }
-  return Compute(static_cast<Op>(op), a, a);
+  return Compute(OpOf(op), a, a);
 }
 
 PlanCode::Lowering::Register PlanCode::Lowering::Binary(Expr::Op op, Register a, Register b) {
@@ -134,7 +147,7 @@ PlanCode::Lowering::Register PlanCode::Lowering::Binary(Expr::Op op, Register a,
   const bool commutes = op == Expr::Op::kAdd || op == Expr::Op::kMultiply || op == Expr::Op::kMin ||
                         op == Expr::Op::kMax;
   if (commutes && a > b) std::swap(a, b);
-  return Compute(static_cast<Op>(op), a, b);
+  return Compute(OpOf(op), a, b);
 }
 
 PlanCode::Lowering::Register PlanCode::Lowering::Lowered(const Expr& expr) {

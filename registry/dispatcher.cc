@@ -51,25 +51,33 @@ absl::Status Dispatcher::Launch(OpHandle op, absl::Span<const TensorView> tensor
                  "take it from FindOp");
   }
   const OpTable& table = *snapshot.ops[op.index];
-  AxisVector axes;
-  KVR_RETURN_IF_ERROR(table.reader.Read(tensors, &axes));
   LastPlan& last = last_plans[static_cast<size_t>(op.index) % kLastPlans];
-  if (last.version == snapshot.version && last.op == op.index && last.axes == axes) {
-    return impl_->Enqueue(*last.prepared, last.plan, *snapshot.streams, tensors, stream, workspace);
+  // Invalid until this launch has its plan: the axes are read in place.
+  const uint64_t version = std::exchange(last.version, 0);
+  AxisVector& axes = last.axes;
+  bool changed = true;
+  if (version == snapshot.version && last.op == op.index) {
+    KVR_RETURN_IF_ERROR(table.reader.Reread(tensors, &axes, &changed));
+  } else {
+    KVR_RETURN_IF_ERROR(table.reader.Read(tensors, &axes));
   }
-  last.version = 0;
-  const KeyTable::Entry served = table.index.Find(table.policy.Bucket(axes));
-  if (served.prepared != nullptr && !served.missed &&
-      served.prepared->TryPlan(axes, &last.plan) == PlanCode::Outcome::kPlanned) {
-    last.version = snapshot.version;
+  if (changed) {
+    const KeyTable::Entry served = table.index.Find(table.policy.Bucket(axes));
     last.op = op.index;
-    last.prepared = served.prepared;
-    last.axes = axes;
+    last.prepared = served.missed ? nullptr : served.prepared;
+    if (last.prepared != nullptr &&
+        last.prepared->TryPlan(axes, &last.plan) != PlanCode::Outcome::kPlanned) {
+      last.prepared = nullptr;
+    }
+  }
+  if (last.prepared != nullptr) {
+    last.version = snapshot.version;
     return impl_->Enqueue(*last.prepared, last.plan, *snapshot.streams, tensors, stream, workspace);
   }
+  const AxisVector own = axes;  // whatever a load may run on this thread
   PlanScratch scratch;
   Resolved resolved;
-  KVR_RETURN_IF_ERROR(impl_->Resolve(op.index, axes, stream, scratch.get(), &resolved));
+  KVR_RETURN_IF_ERROR(impl_->Resolve(op.index, own, stream, scratch.get(), &resolved));
   return impl_->Enqueue(*resolved.prepared, resolved.plan, *resolved.snapshot->streams, tensors,
                         stream, workspace);
 }

@@ -47,17 +47,17 @@ TensorReader::TensorReader(const OpSpec& op) : op_(&op) {
   }
 }
 
-// Differences are gathered, not branched on: there is none but where a caller errs.
-bool TensorReader::Matches(absl::Span<const TensorView> tensors, AxisVector* axes) const {
+bool TensorReader::Matches(absl::Span<const TensorView> tensors, AxisVector* axes,
+                           bool* changed) const {
   if (tensors.size() != entries_.size()) return false;
   uintptr_t wrong = 0;
   for (size_t t = 0; t < entries_.size(); ++t) {
     const Entry& entry = entries_[t];
     const TensorView& tensor = tensors[t];
     const auto address = reinterpret_cast<uintptr_t>(tensor.data);
-    if (address == 0 && entry.rank > 0) return MatchesWithAbsent(tensors, axes);
+    if (address == 0 && entry.rank > 0) return MatchesWithAbsent(tensors, axes, changed);
     if (entry.any_dtype || (entry.optional && address == 0)) {
-      return MatchesWithAbsent(tensors, axes);
+      return MatchesWithAbsent(tensors, axes, changed);
     }
     wrong |= static_cast<uintptr_t>(tensor.rank ^ entry.rank) |
              (static_cast<uintptr_t>(tensor.dtype) ^ static_cast<uintptr_t>(entry.dtype)) |
@@ -70,20 +70,30 @@ bool TensorReader::Matches(absl::Span<const TensorView> tensors, AxisVector* axe
     std::memcpy(&value, words + size_t{at} * 8, sizeof value);
     return value;
   };
-  *axes = start_;
-  int64_t negative = 0, different = 0;
+  int64_t negative = 0, other = 0;
   for (const FirstSeen& first : first_seen_) {
-    const int64_t value = (*axes)[first.axis] = extent(first.extent);
+    const int64_t value = extent(first.extent);
+    int64_t& axis = (*axes)[first.axis];
     negative |= value;
+    other |= value ^ axis;
+    axis = value;
   }
-  for (const Repeated& again : repeated_) different |= extent(again.extent) ^ extent(again.before);
-  for (const Constant& constant : constants_) different |= extent(constant.extent) ^ constant.value;
-  return negative >= 0 && different == 0;
+  *changed = other != 0;
+  for (const Repeated& again : repeated_) {
+    if (extent(again.extent) != extent(again.before)) return false;
+  }
+  for (const Constant& constant : constants_) {
+    if (extent(constant.extent) != constant.value) return false;
+  }
+  return negative >= 0;
 }
 
 // One by one: where a tensor is absent, or of any dtype.
-bool TensorReader::MatchesWithAbsent(absl::Span<const TensorView> tensors, AxisVector* axes) const {
+bool TensorReader::MatchesWithAbsent(absl::Span<const TensorView> tensors, AxisVector* axes,
+                                     bool* changed) const {
+  const AxisVector before = *axes;
   if (!AxesFromTensors(*op_, tensors, axes).ok()) return false;
+  *changed = before != *axes;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorView& tensor = tensors[i];
     if (tensor.rank == 0) continue;

@@ -24,7 +24,14 @@ class TensorReader {
   explicit TensorReader(const OpSpec& op);
 
   absl::Status Read(absl::Span<const TensorView> tensors, AxisVector* axes) const {
-    return Matches(tensors, axes) ? absl::OkStatus() : Explain(tensors);
+    *axes = start_;
+    bool changed = false;
+    return Reread(tensors, axes, &changed);
+  }
+  // `axes` were read before by this reader; `*changed` is set where they were others. After an
+  // error they are anything.
+  absl::Status Reread(absl::Span<const TensorView> tensors, AxisVector* axes, bool* changed) const {
+    return Matches(tensors, axes, changed) ? absl::OkStatus() : Explain(tensors);
   }
 
  private:
@@ -48,8 +55,9 @@ class TensorReader {
     int64_t value;
   };
 
-  bool Matches(absl::Span<const TensorView> tensors, AxisVector* axes) const;
-  bool MatchesWithAbsent(absl::Span<const TensorView> tensors, AxisVector* axes) const;
+  bool Matches(absl::Span<const TensorView> tensors, AxisVector* axes, bool* changed) const;
+  bool MatchesWithAbsent(absl::Span<const TensorView> tensors, AxisVector* axes,
+                         bool* changed) const;
   absl::Status Explain(absl::Span<const TensorView> tensors) const;
 
   const OpSpec* op_;
