@@ -73,11 +73,19 @@ CLI::App* Subcommand(CLI::App& app, const std::string& name, const std::string& 
   return sub;
 }
 
-absl::StatusOr<std::unique_ptr<Platform>> OpenPlatform(const GlobalOptions& global) {
+absl::StatusOr<std::unique_ptr<Platform>> OpenPlatform(const GlobalOptions& global,
+                                                       bool name_refused) {
   PlatformOptions options;
   options.plugin_roots = global.plugins;
   options.check_plugin = TryPlugin;
-  return Platform::Open(options);
+  KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, Platform::Open(options));
+  if (name_refused) {
+    for (const Rejection& rejection : platform->catalog().rejections()) {
+      const std::string what(What(rejection.status)), fix(Fix(rejection.status));
+      std::fprintf(stderr, "kvr: refused: %s\n  %s\n", what.c_str(), fix.c_str());
+    }
+  }
+  return platform;
 }
 
 absl::StatusOr<std::vector<VariantPtr>> ChosenVariants(const Catalog& catalog,

@@ -87,7 +87,9 @@ void AddConfig(CLI::App& app, Commands& commands);
 CLI::App* Subcommand(CLI::App& app, const std::string& name, const std::string& description,
                      const std::string& example);
 
-absl::StatusOr<std::unique_ptr<Platform>> OpenPlatform(const GlobalOptions& global);
+// Plugins that were refused are named on stderr, but for a command whose output has them.
+absl::StatusOr<std::unique_ptr<Platform>> OpenPlatform(const GlobalOptions& global,
+                                                       bool name_refused = true);
 
 // The op's variants that --variant names, all of them if none is named.
 absl::StatusOr<std::vector<VariantPtr>> ChosenVariants(const Catalog& catalog,

@@ -37,7 +37,8 @@ std::string Row(std::string_view name, std::string_view state, std::string_view 
 }
 
 absl::StatusOr<int> RunDoctor(const GlobalOptions& global) {
-  KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, OpenPlatform(global));
+  KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform,
+                       OpenPlatform(global, /*name_refused=*/false));
   Json components = Json::array();
   std::string found = Row("kvr", "ready", StrCat("version " KVR_VERSION " in ", InstallPath("")));
   bool broken = false;
@@ -58,6 +59,7 @@ absl::StatusOr<int> RunDoctor(const GlobalOptions& global) {
                         {"explanation", worker.ok() ? "" : std::string(What(worker.status()))}});
   found += Row("worker", worker.ok() ? "ready" : "missing", worker.ok() ? *worker : "");
   Json devices = Json::array();
+  std::string faults;  // of devices that are there and do not open
   Table table({{"device"},
                {"name"},
                {"target"},
@@ -69,7 +71,9 @@ absl::StatusOr<int> RunDoctor(const GlobalOptions& global) {
     if (!device.ok()) {
       broken = true;
       devices.push_back({{"device", name}, {"error", ErrorJson(device.status())}});
-      table.Row({name, std::string(What(device.status()))});
+      table.Row({name, "does not open"});
+      faults += "\n" + Wrap(StrCat(name, ": ", What(device.status()), "; ", Fix(device.status())),
+                            TerminalWidth(), 0);
       continue;
     }
     const DeviceInfo& info = (*device)->info();
@@ -97,6 +101,7 @@ absl::StatusOr<int> RunDoctor(const GlobalOptions& global) {
   for (const Component& component : platform->components())
     if (component.state != Component::State::kReady)
       Print("\n" + Wrap(StrCat(component.name, ": ", component.explanation), width, 0));
+  Print(faults);
   if (!worker.ok())
     Print("\n" +
           Wrap(StrCat("worker: ", What(worker.status()), "; ", Fix(worker.status())), width, 0));

@@ -13,7 +13,8 @@ std::string_view SemanticsName(Semantics semantics) {
 }
 
 absl::StatusOr<int> RunList(const GlobalOptions& global, const std::string& only) {
-  KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, OpenPlatform(global));
+  KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform,
+                       OpenPlatform(global, /*name_refused=*/false));
   const Catalog& catalog = platform->catalog();
   if (!only.empty()) KVR_RETURN_IF_ERROR(catalog.FindOp(only).status());
 

@@ -162,6 +162,8 @@ class Kvr(unittest.TestCase):
         self.assertEqual(len(rejected), 1)
         self.assertIn("lets", rejected[0]["what"])
         self.assertTrue(rejected[0]["fix"])
+        done = self.kvr("verify", OP, "--plugins", root, "--device", "host", "--variant", "baseline", "--axes", SMALL)
+        self.assertIn("lets", done.stderr)
 
     def test_wrong_input_is_one_line_of_what_and_one_of_the_fix(self):
         for arguments, said in (
