@@ -5,7 +5,8 @@
 #
 #   kvr     the command, the built-in variants, what plugins need to be built
 #   host    lib/libkvr_host.so, the host device: Clang is in it
-#   tests   the GPU tests and bench/, to be run on the GPU machine: tests/run.sh
+#   tests   the GPU tests and bench/'s scripts, to be run on the GPU machine: tests/run.sh
+#   bench   benchmarks of KVR itself; the only part that needs the machine's libstdc++
 
 # A build tree has the same layout: what is not built lies there as links to the sources.
 foreach(link IN ITEMS sdk=share/kvr/sdk .venv=.venv
@@ -87,5 +88,9 @@ endif()
 if(KVR_TESTS)
   list(APPEND CPACK_COMPONENTS_ALL tests)
   set(CPACK_ARCHIVE_TESTS_FILE_NAME kvr-tests-${PROJECT_VERSION}-linux-x86_64)
+endif()
+if(TARGET kvr-dispatch-bench)
+  list(APPEND CPACK_COMPONENTS_ALL bench)
+  set(CPACK_ARCHIVE_BENCH_FILE_NAME kvr-bench-${PROJECT_VERSION}-linux-x86_64)
 endif()
 include(CPack)
