@@ -115,8 +115,12 @@ function(kvr_add_plugin name)
     BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "" INSTALL_RPATH_USE_LINK_PATH OFF)
   # A second copy of the library, loaded after a rebuild, must not share statics with the first.
   target_compile_options(${name} PRIVATE
-    $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-fno-gnu-unique>
-    "-ffile-prefix-map=${CMAKE_SOURCE_DIR}=." "-ffile-prefix-map=${CMAKE_BINARY_DIR}=.")
+    $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-fno-gnu-unique>)
+  get_target_property(includes kvr::plugin_sdk INTERFACE_INCLUDE_DIRECTORIES)
+  list(FILTER includes EXCLUDE REGEX "^\\$")
+  foreach(path IN LISTS includes ITEMS "${CMAKE_SOURCE_DIR}" "${CMAKE_BINARY_DIR}")
+    target_compile_options(${name} PRIVATE "-ffile-prefix-map=${path}=.")
+  endforeach()
   target_link_options(${name} PRIVATE "-Wl,--version-script=${map}" -Wl,--as-needed)
   # A sanitizer's runtime comes from the executable.
   if(NOT "${CMAKE_C_FLAGS} ${CMAKE_CXX_FLAGS}" MATCHES "-fsanitize")

@@ -65,7 +65,7 @@ class Examples(unittest.TestCase):
         dynamic = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout
         self.assertNotRegex(dynamic, "RPATH|RUNPATH", library)
         with open(library, "rb") as file:
-            self.assertNotIn(self.scratch.encode(), file.read(), library)
+            self.assertNotIn(os.path.dirname(self.scratch).encode(), file.read(), library)
 
     def test_add_a_variant(self):
         directory = os.path.join(self.scratch, "add a variant")
@@ -107,6 +107,36 @@ class Examples(unittest.TestCase):
             library = file.read()
         self.assertIn(b"# edited", library)
         self.assertIn(b"// added", library)
+
+    def test_a_debug_build_holds_no_path_of_this_machine(self):
+        build = os.path.join(self.scratch, "debug build")
+        subprocess.run([CMAKE, "-S", os.path.join(self.documents, "examples/plugins/c"), "-B", build,
+                        "-DCMAKE_PREFIX_PATH=" + self.kvr, "-DCMAKE_BUILD_TYPE=Debug"], check=True,
+                       stdout=subprocess.DEVNULL)
+        subprocess.run([CMAKE, "--build", build], check=True, stdout=subprocess.DEVNULL)
+        self.check_library(os.path.join(build, "scale_rows.so"))
+
+    def test_what_cannot_be_wrapped_is_refused_when_it_is_configured(self):
+        directory = os.path.join(self.scratch, "refused")
+        for bundle in ("one/same", "two/same"):
+            os.makedirs(os.path.join(directory, bundle))
+            with open(os.path.join(directory, bundle, "variant.toml"), "w", encoding="utf-8"):
+                pass
+        for arguments, said in (
+            ("BUNDLES nowhere", "no variant.toml in"),
+            ("VERSION 1.0.0", "nothing to wrap"),
+            ("BUNDLES one/same VERSION 1", "MAJOR.MINOR.PATCH"),
+            ("BUNDLES one/same DEFINITIONS one/op.json", "no file named definition.json"),
+            ("BUNDLES one/same one/same", "one name"),
+            ("BUNDLE one/same", "unknown arguments: BUNDLE"),
+        ):
+            with open(os.path.join(directory, "CMakeLists.txt"), "w", encoding="utf-8") as file:
+                file.write("cmake_minimum_required(VERSION 3.18)\nproject(refused VERSION 1.0.0 LANGUAGES NONE)\n"
+                           f"find_package(KVR REQUIRED)\nkvr_add_plugin(refused {arguments})\n")
+            done = subprocess.run([CMAKE, "-S", directory, "-B", os.path.join(directory, "build"),
+                                   "-DCMAKE_PREFIX_PATH=" + self.kvr], capture_output=True, text=True, check=False)
+            self.assertNotEqual(done.returncode, 0, arguments)
+            self.assertIn(said, " ".join(done.stderr.split()), arguments)
 
 
 if __name__ == "__main__":
