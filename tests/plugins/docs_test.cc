@@ -24,11 +24,21 @@ class Documented : public BundleTest {
 TEST_F(Documented, ManifestsAreAdmitted) {
   op_.outputs.resize(1);
   WriteBundle("r/baseline", Block(0));
-  Write("r/w8/variant.toml", Block(1));
+  Write("r/w8/variant.toml", Block(2));
   const Scan scan = ScanRoots({"r"});
   for (const Rejection& r : scan.rejections) ADD_FAILURE() << r.path << "\n" << r.status;
   ASSERT_EQ(scan.variants.size(), 2u);
   EXPECT_EQ(scan.variants[1]->tunables[0].default_value, 8);
+}
+
+TEST_F(Documented, TensorMapIsAdmitted) {
+  WriteBundle("b", Replaced(Replaced(kManifest, "[\"sm_80+\", \"host\"]",
+                                     "[\"sm_90a\"]\nhost_skip_reason = \"uses TMA\""),
+                            "args = [\"x\",", "args = [\"tensor_map.x_tiles\", \"x\",") +
+                       Block(1));
+  const VariantPtr v = Only({"b"});
+  ASSERT_NE(v, nullptr);
+  EXPECT_EQ(v->plan.tensor_maps.size(), 1u);
 }
 
 }  // namespace
