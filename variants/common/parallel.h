@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Calls f(0), ..., f(count - 1), each once, spread over up to `threads` threads, and returns when
-// all are done. Items are handed out one at a time, so they may differ in cost. f must not throw.
+// all are done. Items are handed out one at a time, so they may differ in cost. Where the system
+// gives no more threads, fewer do. f must not throw.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -20,7 +22,10 @@ void ParallelFor(int64_t count, int threads, const F& f) {
   };
   const int64_t helpers = std::min<int64_t>(threads, count) - 1;
   std::vector<std::thread> pool;
-  for (int64_t i = 0; i < helpers; ++i) pool.emplace_back(work);
+  try {
+    for (int64_t i = 0; i < helpers; ++i) pool.emplace_back(work);
+  } catch (const std::system_error&) {
+  }
   work();
   for (std::thread& thread : pool) thread.join();
 }
