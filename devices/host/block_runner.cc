@@ -103,6 +103,7 @@ void StartLanes(State* state, const KernelCall& call, const Dim3& block) {
   for (uint32_t w = 0; w < state->warps; ++w) {
     Warp& warp = state->warp[w];
     const uint32_t lanes = std::min(32u, state->threads - 32 * w);
+    warp.state = state;
     warp.lanes = &state->lanes[32 * w];
     warp.exists = warp.ready = lanes == 32 ? ~0u : (1u << lanes) - 1;
     warp.done = warp.active_mask = 0;

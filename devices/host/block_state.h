@@ -38,16 +38,18 @@ struct PendingCopy {
 enum class Waits : uint8_t { kNothing, kCollective, kBarrier, kActiveMask };
 
 struct alignas(64) Lane : kvr_host_lane {
+  // What a switch touches, in the cache line of the base's last members.
   boost::context::detail::fcontext_t context = nullptr;  // null: has not begun, or never waited
   Warp* warp_state = nullptr;
-  BlockRunner::State* state = nullptr;
-  const void* mask_place = nullptr;  // of kActiveMask; its result comes back in `result`
-  uint32_t result = 0;
-  uint32_t since = 0;
   uint32_t site = 0;  // where it met or waited last
-  uint32_t thread_index = 0;
   Waits waits = Waits::kNothing;
   uint8_t place = 0;  // index of the group or barrier waited at
+
+  BlockRunner::State* state = nullptr;
+  uint32_t thread_index = 0;
+  uint32_t since = 0;
+  const void* mask_place = nullptr;  // of kActiveMask; its result comes back in `result`
+  uint32_t result = 0;
 
   std::vector<PendingCopy> copies;  // in order; those before first_copy are done
   uint32_t first_copy = 0;
@@ -64,6 +66,7 @@ struct Group {
 };
 
 struct Warp {
+  BlockRunner::State* state = nullptr;
   Lane* lanes = nullptr;
   uint32_t exists = 0;
   uint32_t ready = 0;

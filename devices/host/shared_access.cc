@@ -183,17 +183,10 @@ inline void Touch(const Access& access, const void* address, uint64_t bytes, uns
   }
 }
 
-inline Access MakeAccess(Lane* self, unsigned how, uint32_t since) {
-  const State& state = *self->state;
-  Access access;
-  access.self = self;
-  access.record = uint64_t{state.now} << kRecordWhenShift |
-                  uint64_t{how >> 2 & 0xffff} << kRecordSiteShift | self->thread_index;
-  if ((how & kvr_host_access_concurrent) != 0) access.record |= kRecordConcurrent;
-  access.old = uint64_t{since} << kRecordWhenShift;
-  access.is_write = (how & kvr_host_access_write) != 0;
-  access.at_once = false;
-  return access;
+inline SharedRecord MakeRecord(const Lane& self, const State& state, unsigned how) {
+  return uint64_t{state.now} << kRecordWhenShift | uint64_t{how >> 2 & 0xffff} << kRecordSiteShift |
+         uint64_t{(how & kvr_host_access_concurrent) != 0} << kRecordConcurrentShift |
+         self.thread_index;
 }
 
 __attribute__((noinline)) void FailIfSuspectsRaced(Lane* self) {
@@ -202,9 +195,44 @@ __attribute__((noinline)) void FailIfSuspectsRaced(Lane* self) {
   if (!what.empty()) Fail(self, std::move(what), fix);
 }
 
-inline void Settle(Lane* self) {
-  if (!self->state->log.suspects.empty()) [[unlikely]]
-    FailIfSuspectsRaced(self);
+// The usual access: to one line that nobody races for. False if it is another; then nothing has
+// happened.
+inline bool TouchQuietly(Lane* self, const void* address, uint64_t bytes, unsigned how,
+                         uint32_t since) {
+  State& state = *self->state;
+  const int64_t begin = static_cast<const unsigned char*>(address) - state.memory;
+  const bool inside =
+      (begin >= state.dynamic_begin && begin + SharedLog::kLineBytes <= state.dynamic_end) ||
+      (begin >= state.static_begin && begin + SharedLog::kLineBytes <= state.static_end);
+  if (bytes != SharedLog::kLineBytes || begin % SharedLog::kLineBytes != 0 || !inside ||
+      !state.log.suspects.empty()) {
+    return false;
+  }
+  SharedLog::Line& line = state.log.lines[begin / SharedLog::kLineBytes];
+  Access access;
+  access.record = MakeRecord(*self, state, how);
+  access.old = uint64_t{since} << kRecordWhenShift;
+  access.is_write = (how & kvr_host_access_write) != 0;
+  if (line.part >= access.old || IsRecent(access, line.whole.write)) return false;
+  if (access.is_write &&
+      (IsRecent(access, line.whole.read) || IsRecent(access, line.whole.other_read))) {
+    return false;
+  }
+  Record(access, &line.whole, access.record | kWhole);
+  return true;
+}
+
+__attribute__((noinline)) void TouchAny(Lane* self, const void* address, uint64_t bytes,
+                                        unsigned how, uint32_t since, bool at_once = false) {
+  if (!self->state->log.suspects.empty()) FailIfSuspectsRaced(self);
+  if (bytes == 0) return;
+  Access access;
+  access.self = self;
+  access.record = MakeRecord(*self, *self->state, how);
+  access.old = uint64_t{since} << kRecordWhenShift;
+  access.is_write = (how & kvr_host_access_write) != 0;
+  access.at_once = at_once;
+  Touch(access, address, bytes, how);
 }
 
 constexpr unsigned kCopyBytes = 16;
@@ -239,9 +267,9 @@ extern "C" {
 void kvr_host_access(const kvr_host_lane* lane, const void* address, unsigned long bytes,
                      unsigned how) noexcept {
   Lane* self = AsLane(lane);
-  kvr::host::Settle(self);
-  if (bytes == 0) return;
-  kvr::host::Touch(kvr::host::MakeAccess(self, how, self->since), address, bytes, how);
+  if (kvr::host::TouchQuietly(self, address, bytes, how, self->since)) [[likely]]
+    return;
+  kvr::host::TouchAny(self, address, bytes, how, self->since);
 }
 
 void kvr_host_order(const kvr_host_lane* lane) noexcept {
@@ -252,15 +280,15 @@ void kvr_host_order(const kvr_host_lane* lane) noexcept {
 void kvr_host_copy_async(const kvr_host_lane* lane, void* shared, const void* global,
                          unsigned site) noexcept {
   Lane* self = AsLane(lane);
-  kvr::host::Settle(self);
   if ((reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(global)) % 16 != 0) {
     kvr::host::FailAt(self, site, "an asynchronous copy between addresses not aligned to 16 bytes",
                       "align both to 16 bytes");
   }
   const unsigned how = kvr::host::kCopyAccess | site << 2;
-  kvr::host::Access access = kvr::host::MakeAccess(self, how, self->since);
-  access.at_once = true;
-  kvr::host::Touch(access, shared, kvr::host::kCopyBytes, how);
+  if (!kvr::host::TouchQuietly(self, shared, kvr::host::kCopyBytes, how, self->since))
+      [[unlikely]] {
+    kvr::host::TouchAny(self, shared, kvr::host::kCopyBytes, how, self->since, /*at_once=*/true);
+  }
   self->copies.push_back({shared, global, self->since, site, self->group});
 }
 
@@ -272,9 +300,10 @@ void kvr_host_wait_copies(const kvr_host_lane* lane, unsigned newest) noexcept {
     const kvr::host::PendingCopy& copy = self->copies[self->first_copy];
     if (copy.group + newest >= self->group) break;
     const unsigned how = kvr::host::kCopyAccess | copy.site << 2;
-    kvr::host::Settle(self);
-    kvr::host::Touch(kvr::host::MakeAccess(self, how, copy.since), copy.shared,
-                     kvr::host::kCopyBytes, how);
+    if (!kvr::host::TouchQuietly(self, copy.shared, kvr::host::kCopyBytes, how, copy.since))
+        [[unlikely]] {
+      kvr::host::TouchAny(self, copy.shared, kvr::host::kCopyBytes, how, copy.since);
+    }
     if (copy.global != nullptr) {
       std::memcpy(copy.shared, copy.global, kvr::host::kCopyBytes);
     } else {

@@ -19,8 +19,10 @@ namespace kvr::host {
 // are greater.
 using SharedRecord = uint64_t;
 
-inline constexpr uint64_t kRecordThread = 0x3ff, kRecordWarp = 0x3e0, kRecordConcurrent = 1 << 14;
-inline constexpr int kRecordBytesShift = 10, kRecordSiteShift = 16, kRecordWhenShift = 32;
+inline constexpr int kRecordBytesShift = 10, kRecordConcurrentShift = 14, kRecordSiteShift = 16,
+                     kRecordWhenShift = 32;
+inline constexpr uint64_t kRecordThread = 0x3ff, kRecordWarp = 0x3e0,
+                          kRecordConcurrent = uint64_t{1} << kRecordConcurrentShift;
 
 constexpr uint32_t RecordThread(SharedRecord r) { return static_cast<uint32_t>(r & kRecordThread); }
 constexpr uint32_t RecordBytes(SharedRecord r) {

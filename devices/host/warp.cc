@@ -23,7 +23,7 @@ std::string Coordinates(const kvr_host_dim& d) {
 }
 
 inline void SwitchTo(Lane* from, Lane* to) {
-  from->state->current = to;
+  from->warp_state->state->current = to;
   if (to->context == nullptr) StartFiber(to);
   const ctx::transfer_t back = ctx::jump_fcontext(to->context, from);
   static_cast<Lane*>(back.data)->context = back.fctx;
@@ -292,7 +292,7 @@ void kvr_host_collective(const kvr_host_lane* lane, unsigned mask, kvr_host_fn f
     group->arrived = 0;
     --warp.open;
     warp.ready |= mask;
-    warp.since = ++self->state->now;
+    warp.since = ++warp.state->now;
     return;
   }
   self->waits = kvr::host::Waits::kCollective;
@@ -328,7 +328,6 @@ unsigned kvr_host_active_mask(const kvr_host_lane* lane, const void* place) noex
 void kvr_host_yield(const kvr_host_lane* lane) noexcept {
   Lane* self = AsLane(lane);
   auto& warp = *self->warp_state;
-  self->since = ++self->state->now;  // it may see what another has released
   // Lanes above in the warp, then the other warps, then from the first lane again.
   const uint32_t above = warp.ready & (~1u << self->lane);
   Lane* next = above != 0 ? &warp.lanes[std::countr_zero(above)] : nullptr;
@@ -338,9 +337,10 @@ void kvr_host_yield(const kvr_host_lane* lane) noexcept {
   }
   if (next == self) {
     sched_yield();  // what it polls for must come from another block
-    return;
+  } else {
+    kvr::host::SwitchTo(self, next);
   }
-  kvr::host::SwitchTo(self, next);
+  self->since = ++self->state->now;  // it may see what another has released
 }
 
 void kvr_host_fail(const kvr_host_lane* lane, const char* message, unsigned site) noexcept {

@@ -72,6 +72,7 @@ class Instrumenter {
     access_ = module->getOrInsertFunction("kvr_host_access", none, pointer, pointer,
                                           builder.getInt64Ty(), builder.getInt32Ty());
     order_ = module->getOrInsertFunction("kvr_host_order", none, pointer);
+    yield_ = module->getOrInsertFunction("kvr_host_yield", none, pointer);
     overflow_ = module->getOrInsertFunction("kvr_host_stack_overflow", none, pointer);
     // It reads what is there, but changes nothing that the kernel can see.
     auto* access = llvm::cast<llvm::Function>(access_.getCallee());
@@ -105,6 +106,12 @@ class Instrumenter {
     unsigned how;
   };
 
+  struct Found {
+    std::vector<Access> accesses;
+    std::vector<llvm::Instruction*> ordering;  // atomic operations and fences
+    std::vector<llvm::LoadInst*> polling;      // volatile: what they wait for must be able to come
+  };
+
   void InFunction(llvm::Function* function) {
     std::vector<llvm::CallBase*> site_calls;
     bool calls = false;
@@ -123,13 +130,16 @@ class Instrumenter {
     }
     Frame frame;
     if (!function->hasFnAttribute(llvm::Attribute::DisableSanitizerInstrumentation)) {
-      std::vector<Access> accesses;
-      std::vector<llvm::Instruction*> ordering;  // atomic operations and fences
-      for (llvm::BasicBlock& block : *function) FindAccesses(block, &accesses, &ordering);
-      for (const Access& access : accesses) Announce(access, &frame);
-      for (llvm::Instruction* instruction : ordering) {
+      Found found;
+      for (llvm::BasicBlock& block : *function) FindAccesses(block, &found);
+      for (const Access& access : found.accesses) Announce(access, &frame);
+      for (llvm::Instruction* instruction : found.ordering) {
         llvm::IRBuilder<> builder(instruction->getNextNode());
         builder.CreateCall(order_, {Self(function, &frame)});
+      }
+      for (llvm::LoadInst* load : found.polling) {
+        llvm::IRBuilder<> builder(load);
+        builder.CreateCall(yield_, {Self(function, &frame)});
       }
     }
     if (calls && entries_.count(function->getName().str()) == 0) CheckStack(function, &frame);
@@ -163,11 +173,10 @@ class Instrumenter {
 
   // Plain accesses of one line to neighbouring addresses, with no call between them that could let
   // other threads run, become one: the members of a float4, an unrolled loop.
-  void FindAccesses(llvm::BasicBlock& block, std::vector<Access>* accesses,
-                    std::vector<llvm::Instruction*>* ordering) {
+  void FindAccesses(llvm::BasicBlock& block, Found* found) {
     llvm::MapVector<std::pair<llvm::Value*, unsigned>, std::vector<Access>> plain;
     const auto close = [&] {
-      for (auto& [key, pieces] : plain) Join(std::move(pieces), accesses);
+      for (auto& [key, pieces] : plain) Join(std::move(pieces), &found->accesses);
       plain.clear();
     };
     for (llvm::Instruction& instruction : block) {
@@ -184,11 +193,15 @@ class Instrumenter {
           plain[{access.base, access.how}].push_back(access);
         } else {
           access.how |= kConcurrent;
-          accesses->push_back(access);
+          found->accesses.push_back(access);
         }
       };
       if (auto* load = llvm::dyn_cast<llvm::LoadInst>(&instruction)) {
         add(load->getPointerOperand(), load->getType(), load->isSimple());
+        const llvm::Value* object = llvm::getUnderlyingObject(access.base, 0);
+        if (load->isVolatile() && !llvm::isa<llvm::AllocaInst>(object)) {
+          found->polling.push_back(load);
+        }
       } else if (auto* store = llvm::dyn_cast<llvm::StoreInst>(&instruction)) {
         access.how |= kWrite;
         add(store->getPointerOperand(), store->getValueOperand()->getType(), store->isSimple());
@@ -202,13 +215,13 @@ class Instrumenter {
         access.length = memory->getLength();
         if (auto* transfer = llvm::dyn_cast<llvm::MemTransferInst>(memory)) {
           access.base = transfer->getRawSource();
-          accesses->push_back(access);
+          found->accesses.push_back(access);
         }
         access.base = memory->getRawDest();
         access.how |= kWrite;
-        accesses->push_back(access);
+        found->accesses.push_back(access);
       }
-      if (instruction.isAtomic()) ordering->push_back(&instruction);
+      if (instruction.isAtomic()) found->ordering.push_back(&instruction);
     }
     close();
   }
@@ -322,7 +335,7 @@ class Instrumenter {
   const std::set<std::string> entries_;
   const Places& places_;
   SiteTable sites_;
-  llvm::FunctionCallee self_, access_, order_, overflow_;
+  llvm::FunctionCallee self_, access_, order_, yield_, overflow_;
 };
 
 }  // namespace

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the host device is told while a kernel runs, so that it can judge: each access that may be
-// one to shared memory (kvr_host_access), each atomic operation and fence (kvr_host_order), the
-// line of whatever asks for it (kvr_host_site), and that the stack is about to overflow.
+// one to shared memory (kvr_host_access), each atomic operation and fence (kvr_host_order), each
+// volatile load, which may poll for what another lane has to do (kvr_host_yield), the line of
+// whatever asks for it (kvr_host_site), and that the stack is about to overflow.
 //
 // Run it once calls have been inlined and local variables promoted to registers, and before loops
 // are vectorised: accesses are then few, and each has its own instruction. Those that cannot be to

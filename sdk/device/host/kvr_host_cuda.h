@@ -114,11 +114,10 @@ template <class T>
 inline T __ldlu(const T* p) {
   return *p;
 }
-// Volatile: reads what other blocks wrote, also in a loop.
+// Volatile, so it can poll.
 template <class T>
 inline T __ldcv(const T* p) {
   typedef typename kvr_host_detail::Word<sizeof(T)>::type W;
-  kvr_host_yield(kvr_host_self());
   return kvr_host_detail::FromBits<T>(*reinterpret_cast<const volatile W*>(p));
 }
 template <class T>

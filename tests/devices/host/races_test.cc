@@ -194,6 +194,30 @@ TEST(HostRaces, NoneUnderALockOrBetweenAtomics) {
               {1}, {96});
 }
 
+// Whichever warp comes first: other blocks begin with the other one.
+TEST(HostRaces, NoneBehindAVolatileFlag) {
+  HostKernel kernel(R"(
+    __global__ void k(int* p) {
+      __shared__ int data[32];
+      __shared__ volatile int flag;
+      if (threadIdx.x == 0) flag = 0;
+      __syncthreads();
+      if (threadIdx.x < 32) {
+        data[threadIdx.x] = threadIdx.x + blockIdx.x;
+        __syncwarp();
+        __threadfence_block();
+        if (threadIdx.x == 0) flag = 1;
+      } else {
+        while (flag == 0) {}
+        p[32 * blockIdx.x + threadIdx.x - 32] = data[threadIdx.x - 32];
+      }
+    })",
+                    "k");
+  std::vector<int> out(4 * 32);
+  ASSERT_EQ(kernel.Run({4}, {64}, 0, out.data()), absl::OkStatus());
+  for (int i = 0; i < 4 * 32; ++i) EXPECT_EQ(out[i], i / 32 + i % 32);
+}
+
 TEST(HostRaces, AtomicsOnWhatIsBeingSetUp) {
   EXPECT_THAT(Race("__shared__ int bins[64];\n"
                    "bins[threadIdx.x] = 0;\n"
