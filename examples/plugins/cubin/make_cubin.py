@@ -5,7 +5,7 @@
   pip install triton
   make_cubin.py [DIRECTORY]     default: triton, beside this file
 
-It needs no GPU: Triton brings its own assembler. Written for Triton 3.4 and later.
+It needs no GPU: Triton brings its own assembler. Run with Triton 3.6 and 3.9.
 """
 import os
 import pathlib
