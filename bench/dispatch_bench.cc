@@ -5,6 +5,8 @@
 //
 //   kvr-dispatch-bench [--device null|cuda:N] [--bundles DIR] [Google Benchmark's options]
 //
+// On a GPU NVRTC compiles the kernels; KVR_CUDA_HOME or CUDA_HOME say where it is.
+//
 // Rows are <variant>/<call>: `single` is one kernel without workspace, `empty` two kernels and a
 // workspace under the baseline's plan (13 expressions). The raw call is Device::Launch on the null
 // device, cuLaunchKernel on a GPU, with arguments already laid out, for the same kernels.
@@ -123,17 +125,21 @@ void Row(benchmark::State& state, Dispatcher& dispatcher, Tensors& tensors, Stre
   // A GPU's queue holds 1024 launches: drained before it makes the caller wait.
   const Pairing pairing =
       options.null() ? Pairing{Clock::kThreadCpu, 1000} : Pairing{Clock::kWall, 200};
-  RunPaired(
-      state, pairing,
-      [&](int64_t i) {
-        prepare(i);
-        ok &= raw();
-      },
-      [&](int64_t i) {
-        prepare(i);
-        ok &= call();
-      },
-      [&] { ok &= dispatcher.device().Synchronize(stream).ok(); });
+  // The context is current, as an application's is: the raw call needs it.
+  Check(dispatcher.device().WithContext([&] {
+    RunPaired(
+        state, pairing,
+        [&](int64_t i) {
+          prepare(i);
+          ok &= raw();
+        },
+        [&](int64_t i) {
+          prepare(i);
+          ok &= call();
+        },
+        [&] { ok &= dispatcher.device().Synchronize(stream).ok(); });
+    return absl::OkStatus();
+  }));
   if (!ok) state.SkipWithError("a launch failed");
 }
 

@@ -4,7 +4,7 @@
 // loop, so that their ratio is of the same run and the same machine state.
 //
 // Each row reports, a call: raw_ns, ns, own_ns = ns - raw_ns, ratio = ns / raw_ns, and the
-// allocations and lock acquisitions of the call in question, which are exact. On a device that does
+// allocations and lock acquisitions beyond the raw call's, which are exact. On a device that does
 // nothing the clock is this thread's CPU time: neighbours and the publisher beside it do not count.
 #pragma once
 
@@ -33,17 +33,21 @@ void RunPaired(benchmark::State& state, const Pairing& pairing, Raw&& raw, Call&
   double raw_seconds = 0, call_seconds = 0;
   int64_t calls = 0, allocations = 0, locks = 0;
   while (state.KeepRunningBatch(pairing.batch)) {
+    allocations += AllocationsOfThisThread();
+    locks += LocksOfThisThread();
     const double begin = Seconds(pairing.clock);
     for (int64_t i = 0; i < pairing.batch; ++i) raw(i);
     const double middle = Seconds(pairing.clock);
+    allocations -= AllocationsOfThisThread();
+    locks -= LocksOfThisThread();
     after_batch();
-    const int64_t allocations_before = AllocationsOfThisThread(),
-                  locks_before = LocksOfThisThread();
+    allocations -= AllocationsOfThisThread();
+    locks -= LocksOfThisThread();
     const double start = Seconds(pairing.clock);
     for (int64_t i = 0; i < pairing.batch; ++i) call(i);
     const double end = Seconds(pairing.clock);
-    allocations += AllocationsOfThisThread() - allocations_before;
-    locks += LocksOfThisThread() - locks_before;
+    allocations += AllocationsOfThisThread();
+    locks += LocksOfThisThread();
     after_batch();
     raw_seconds += middle - begin;
     call_seconds += end - start;
