@@ -61,8 +61,9 @@ bool EntryStore::Quarantine(const Fingerprint& key, const CacheEntry& damaged) c
   const std::string path = PathOf(key), directory = StrCat(root_, kQuarantine);
   if (MakeDirectories(files_, directory) != 0) return false;
   struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  const std::string aside = StrCat(directory, "/", now.tv_sec, ".", now.tv_nsec, ".", key.Hex());
+  clock_gettime(CLOCK_REALTIME, &now);  // names sort by time
+  const std::string aside = StrCat(directory, "/", now.tv_sec, ".",
+                                   absl::Dec(now.tv_nsec, absl::kZeroPad9), ".", key.Hex());
   // Another process may have put a good entry there since; then that one must stay.
   struct stat info;
   if (lstat(path.c_str(), &info) != 0 || !SameFile(info, damaged.info)) return false;
