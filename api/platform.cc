@@ -99,7 +99,7 @@ Component VariantsComponent(const Catalog& catalog, const std::vector<std::strin
 // The install's own plugins are as trusted as its executable; others are tried apart first.
 std::function<absl::Status(const std::string&)> CheckStrangers(
     std::function<absl::Status(const std::string&)> check) {
-  if (check == nullptr) return nullptr;
+  if (check == nullptr || BuiltinPluginsDirectory().empty()) return check;
   std::error_code error;
   const std::string own =
       std::filesystem::weakly_canonical(BuiltinPluginsDirectory(), error).string() + "/";

@@ -4,9 +4,10 @@
 // not have to. Started by tuner/worker/client.h; protocol: tuner/worker/protocol.h.
 //
 //   kvr-worker --device cuda:0 [--plugins DIR]... [--memory BYTES] [--parent PID]
-//   kvr-worker --check-plugin FILE
+//   kvr-worker --check-plugin FILE --scratch DIR
 //
-// The second only loads a compiled plugin and says what came of it (tuner/worker/try_plugin.h).
+// The second only loads a compiled plugin, by way of DIR, and says what came of it
+// (tuner/worker/try_plugin.h).
 // It ends when its stdin closes or its parent dies, whatever a kernel is doing at that time. What
 // kernels print goes to stderr: stdout belongs to the protocol.
 #include <fcntl.h>
@@ -50,6 +51,8 @@ absl::StatusOr<Arguments> Parse(int argc, char** argv) {
       arguments.platform.plugin_roots.push_back(value);
     } else if (name == "--check-plugin") {
       arguments.check_plugin = value;
+    } else if (name == "--scratch") {
+      ok = ok && setenv("TMPDIR", value.c_str(), 1) == 0;
     } else if (name == "--memory") {
       ok = ok && absl::SimpleAtoi(value, &arguments.server.memory_limit);
     } else if (name == "--parent") {

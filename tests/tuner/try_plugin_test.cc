@@ -4,6 +4,7 @@
 #include "tuner/worker/try_plugin.h"
 
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 
 #include "core/install_layout.h"
@@ -38,6 +39,18 @@ TEST(TryPlugin, CrashIsNamed) {
   EXPECT_THAT(std::string(TryPlugin(path).message()),
               AllOf(HasSubstr(path), HasSubstr("size 12 is too small")));
   ASSERT_EQ(unsetenv("KVR_TEST_FAULT"), 0);
+}
+
+TEST(TryPlugin, CrashLeavesNoFiles) {
+  std::string directory = testing::TempDir() + "/kvr-try-XXXXXX";
+  ASSERT_NE(mkdtemp(directory.data()), nullptr);
+  ASSERT_EQ(setenv("TMPDIR", directory.c_str(), 1), 0);
+  ASSERT_EQ(setenv("KVR_TEST_FAULT", "abort", 1), 0);
+  EXPECT_FALSE(TryPlugin(Fixture("kvr_test_faulty.so")).ok());
+  ASSERT_EQ(unsetenv("KVR_TEST_FAULT"), 0);
+  ASSERT_EQ(unsetenv("TMPDIR"), 0);
+  EXPECT_TRUE(std::filesystem::is_empty(directory));
+  std::filesystem::remove(directory);
 }
 
 TEST(TryPlugin, NoPluginIsSaidAsAScanSaysIt) {
