@@ -185,6 +185,8 @@ class CudaDevice : public Device {
 
   absl::Status EncodeTensorMap(const TensorMapLaunch& map, const void* data,
                                TensorMap* encoded) override {
+    const cuda::ScopedContext current(driver_, context_);
+    KVR_RETURN_IF_ERROR(current.status());
     return cuda::EncodeTensorMap(driver_, map, data, encoded);
   }
 

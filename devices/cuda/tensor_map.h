@@ -3,7 +3,8 @@
 // Tensor maps through cuTensorMapEncodeTiled: tiles of a row-major view, no interleaving, elements
 // beyond the view read as zero, L2 promotion to 128 bytes. bool, uint8 and float8 travel as bytes.
 //
-// Threading: pure functions; the driver's encoder touches neither context nor stream.
+// Threading: pure functions, but that the driver's encoder fails where no context is current
+// (CUDA_ERROR_INVALID_CONTEXT on driver 580); it touches no stream.
 #pragma once
 
 #include "absl/status/status.h"
