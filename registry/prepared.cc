@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "core/status.h"
 #include "core/strings.h"
 
@@ -267,19 +268,18 @@ absl::Status Prepared::Call(const PlanView& plan, absl::Span<const TensorView> t
                   [](const TensorView& output) { return output.elements() == 0; })) {
     return absl::OkStatus();
   }
-  AxisVector axes{};
+  AxisVector axes;
   KVR_RETURN_IF_ERROR(AxesFromTensors(op, tensors, &axes));
-  std::array<TensorView, kMaxTensors> views;
-  std::copy(tensors.begin(), tensors.end(), views.begin());
+  absl::InlinedVector<TensorView, kMaxTensors> defaulted;  // filled where a scalar is left out
   for (size_t i = 0; i < tensors.size(); ++i) {
-    if (op.tensor(static_cast<int>(i)).is_scalar && views[i].data == nullptr) {
-      views[i].data = const_cast<std::byte*>(scalar_defaults_[i].data());
-    }
+    if (tensors[i].data != nullptr || !op.tensor(static_cast<int>(i)).is_scalar) continue;
+    if (defaulted.empty()) defaulted.assign(tensors.begin(), tensors.end());
+    defaulted[i].data = const_cast<std::byte*>(scalar_defaults_[i].data());
   }
   const size_t count = variant_->plan.regions.size();
   FunctionLaunch launch;
   launch.axes = {axes.data(), op.axes.size()};
-  launch.tensors = {views.data(), tensors.size()};
+  launch.tensors = defaulted.empty() ? tensors : absl::MakeConstSpan(defaulted);
   launch.workspace = {regions, count};
   launch.workspace_bytes = {plan.region_bytes, count};
   absl::Status status = device_->Call(*call_->function, launch, stream);
