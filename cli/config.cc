@@ -184,9 +184,10 @@ absl::StatusOr<int> RunConfig(const GlobalOptions& global, bool markdown) {
   const int width = TerminalWidth();
   for (const Row& row : rows) {
     const char* unset = row.name[0] == '-' ? "" : " is not set";
-    Print(StrCat(row.name, row.value.empty() ? unset : StrCat(" = ", row.value),
-                 row.value.empty() || row.from == "default" ? "" : StrCat("  (", row.from, ")"),
-                 "\n"));
+    const bool told = !row.value.empty() && row.from != "default";
+    Print(Wrap(StrCat(row.name, row.value.empty() ? unset : StrCat(" = ", row.value),
+                      told ? StrCat("  (", row.from, ")") : ""),
+               width, 0));
     Print(Wrap(
         StrCat(row.setting->meaning,
                row.setting->fallback.empty() ? "" : StrCat("; default: ", row.setting->fallback)),

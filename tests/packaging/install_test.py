@@ -4,16 +4,20 @@
 
   install_test.py SOURCE_DIR BUILD_DIR CMAKE [unittest arguments]
 """
+import fcntl
 import json
 import os
+import pty
 import re
 import shlex
 import shutil
 import stat
+import struct
 import subprocess
 import sys
 import tarfile
 import tempfile
+import termios
 import unittest
 
 SOURCE, BUILD, CMAKE = sys.argv[1:4]
@@ -110,6 +114,26 @@ class Install(unittest.TestCase):
         for needed in ("kvr-host", "KVR_NO_CUDA"):
             self.assertIn(needed, text)
         self.assertNotIn("broken", text)
+
+    def test_on_a_terminal_lines_fit_80_columns(self):
+        for command in ("doctor", "list", "config"):
+            leader, follower = pty.openpty()
+            fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+            process = subprocess.Popen([os.path.join(self.prefix, "bin/kvr"), command], stdout=follower, cwd="/",
+                                       env={"HOME": self.scratch, "KVR_NO_CUDA": "1"})
+            os.close(follower)
+            text = b""
+            try:
+                while chunk := os.read(leader, 65536):
+                    text += chunk
+            except OSError:  # the other end is closed
+                pass
+            process.wait()
+            os.close(leader)
+            self.assertTrue(text)
+            for line in text.decode().splitlines():
+                if len(line) > 80:  # a word that is longer than the line is never broken
+                    self.assertGreater(len(max(line.split(), key=len)), 50, line)
 
     @unittest.skipUnless(os.path.exists(os.path.join(BUILD, "lib/libkvr_host.so")), "built without the host device")
     def test_the_host_package_adds_the_host_device(self):
