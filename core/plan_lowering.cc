@@ -363,6 +363,7 @@ void PlanCode::Lowering::Lower(const OpSpec& op) {
   const bool clears = !program_.kernels.empty();
   Emit(Op::kFinish, 0, 0, static_cast<uint16_t>(clears ? program_.regions.size() : 0));
   Resolve(function_values);
+  out_.constants_.resize((out_.constants_.size() + 7) / 8 * 8);
   if (too_large_) {
     out_.constants_.clear();
     out_.code_ = {{Op::kFail, 0, 0, 0, 0}};
