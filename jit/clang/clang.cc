@@ -27,6 +27,7 @@
 #include "jit/clang/places.h"
 #include "jit/clang/shared_memory.h"
 #include "jit/diagnostics.h"
+#include "sdk/device/host/kvr_host_abi.h"
 
 namespace kvr {
 namespace {
@@ -137,8 +138,11 @@ bool ClangCompiler::Supports(std::string_view target, std::string* reason) const
 
 // The runtime's header, the unit, and an entry per kernel, each on a line of its own.
 std::string MainText(const Unit& unit) {
-  std::string text = absl::StrCat("#include \"kvr_host.h\"\n#include <", std::string(kUnitFileName),
-                                  ">\n#line 1 \"", clang_jit::kEntriesFile, "\"\n");
+  std::string text = absl::StrCat(
+      "#include \"kvr_host.h\"\n#if KVR_HOST_ABI != ", KVR_HOST_ABI,
+      "\n#error the device SDK is of another release than this compiler: see KVR_SDK_DIR\n#endif\n"
+      "#include <",
+      std::string(kUnitFileName), ">\n#line 1 \"", clang_jit::kEntriesFile, "\"\n");
   for (size_t i = 0; i < unit.entries.size(); ++i) {
     absl::StrAppend(&text, "KVR_HOST_ENTRY_(", i, ", ", unit.entries[i], ")\n");
   }

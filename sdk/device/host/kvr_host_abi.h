@@ -4,6 +4,9 @@
 // (devices/host/warp.cc) share; kvr_host.h explains them. Plain enough for any compiler.
 #pragma once
 
+// Goes up whenever anything here changes: headers and module of two releases do not fit.
+#define KVR_HOST_ABI 2
+
 extern "C" {
 
 struct kvr_host_dim {

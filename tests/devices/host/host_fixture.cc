@@ -36,19 +36,20 @@ Device& HostDeviceUnderTest() {
   return *device;
 }
 
+std::unique_ptr<Compiler> OpenHostCompiler(const std::string& sdk_dir) {
+  absl::Status status;
+  std::unique_ptr<Compiler> compiler(TheModule().create_compiler(sdk_dir.c_str(), &status));
+  if (compiler == nullptr) std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  return compiler;
+}
+
 Compiler& HostCompilerUnderTest() {
-  static Compiler* const compiler = [] {
-    absl::Status status;
-    Compiler* c = TheModule().create_compiler(KVR_SOURCE_DIR "/sdk/device", &status);
-    if (c == nullptr) std::fprintf(stderr, "%s\n", status.ToString().c_str());
-    return c;
-  }();
+  static Compiler* const compiler = OpenHostCompiler(KVR_SOURCE_DIR "/sdk/device").release();
   return *compiler;
 }
 
 absl::StatusOr<Binary> CompileForHost(const std::string& source,
-                                      const std::vector<std::string>& entries) {
-  Compiler& compiler = HostCompilerUnderTest();
+                                      const std::vector<std::string>& entries, Compiler& compiler) {
   Unit unit;
   unit.name = "test";
   unit.text = "#include \"kernel.cu\"\n";
@@ -57,7 +58,7 @@ absl::StatusOr<Binary> CompileForHost(const std::string& source,
   unit.files.push_back({"kernel.cu", "kernel.cu", text, {}});
   unit.entries = entries;
   unit.entry_sites.resize(entries.size(), SourceSite{"kernel.cu", 1, 0});
-  static HeaderIndex index(compiler.header_roots());
+  HeaderIndex index(compiler.header_roots());
   index.Resolve(&unit);
   absl::StatusOr<CompiledUnit> compiled = compiler.Compile(unit, "host");
   if (!compiled.ok()) return compiled.status();

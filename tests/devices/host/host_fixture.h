@@ -22,9 +22,12 @@ absl::StatusOr<std::unique_ptr<Device>> OpenHostDevice();
 Device& HostDeviceUnderTest();  // one for all tests
 Compiler& HostCompilerUnderTest();
 
+std::unique_ptr<Compiler> OpenHostCompiler(const std::string& sdk_dir);
+
 // A unit of one file, "kernel.cu"; entries are name expressions.
 absl::StatusOr<Binary> CompileForHost(const std::string& source,
-                                      const std::vector<std::string>& entries);
+                                      const std::vector<std::string>& entries,
+                                      Compiler& compiler = HostCompilerUnderTest());
 
 class HostKernel {
  public:
