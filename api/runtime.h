@@ -47,7 +47,7 @@ struct ForcedOp {
 
 struct RuntimeOptions {
   std::string device = "auto";            // "cuda", "cuda:N", "host", "null", "auto"
-  std::vector<std::string> plugin_roots;  // further bundle directories
+  std::vector<std::string> plugin_roots;  // after the built-in ones and KVR_PLUGIN_PATH
   std::string selection_file;             // empty: generation 0, every key served by the baseline
   std::string cache_dir;                  // empty: KVR_CACHE_DIR, XDG_CACHE_HOME/kvr, ~/.cache/kvr
   std::vector<std::string> cache_layers;  // read-only, before those of KVR_CACHE_LAYERS

@@ -14,7 +14,7 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "plugins/code.h"
-#include "plugins/cubin.h"
+#include "plugins/kind.h"
 #include "plugins/plan_builder.h"
 #include "plugins/usage.h"
 
@@ -22,73 +22,6 @@ namespace kvr::bundle {
 namespace {
 
 constexpr size_t kMaxEntryBytes = 512;
-
-absl::Status CheckComplete(const Manifest& m) {
-  auto missing = [&](std::string_view key, std::string_view example) {
-    return Invalid(m.at, StrCat("key '", key, "' is missing"), StrCat("state ", example));
-  };
-  const Flag* function = m.HasLaunchFunction() ? &*m.launch_function : nullptr;
-  if (!m.semantics) return missing("semantics", "semantics = \"exact\" or \"approximate\"");
-  if (!m.targets && m.cubins.empty()) {
-    return missing("targets", "targets = [\"sm_80+\", \"host\"]");
-  }
-  if (m.sources.empty() && m.cubins.empty() && function == nullptr) {
-    return missing("sources",
-                   "sources = [\"kernel.cu\"], cubins = {...} or launch_function = true");
-  }
-  if (m.kernels.empty() && function == nullptr) {
-    return missing("kernel", "at least one [[kernel]]");
-  }
-  return absl::OkStatus();
-}
-
-// Sources, cubins or a launch function, and what does not go with the one.
-absl::Status CheckKind(const Manifest& m) {
-  const bool function = m.HasLaunchFunction(), cubins = !m.cubins.empty();
-  const auto beside = [&](std::string_view what, const Place& at) {
-    return Invalid(at, StrCat(what, " beside ", cubins ? "cubins" : "launch_function = true"),
-                   "state one of sources, cubins and launch_function, and what belongs to it");
-  };
-  if (function && cubins) return beside("launch_function", m.launch_function->at);
-  if (!function && !cubins) return absl::OkStatus();
-  if (!m.sources.empty()) return beside("sources", m.sources[0].name.at);
-  if (!m.headers.empty()) return beside("headers", m.headers[0].name.at);
-  if (function && !m.kernels.empty()) return beside("[[kernel]]", m.kernels[0].name.at);
-  if (function && !m.tensor_maps.empty()) {
-    return beside("[[tensor_map]]", m.tensor_maps[0].name.at);
-  }
-  for (const TunableEntry& entry : m.tunables) {
-    if (entry.tunable.scope != Scope::kCompile) continue;
-    return Invalid(
-        entry.at,
-        StrCat("tunable '", entry.tunable.name, "' has scope compile beside ",
-               cubins ? "cubins" : "launch_function = true", ", and there is nothing to compile"),
-        "state scope = \"launch\", or remove it");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckCode(const CodeEntry& code, std::string_view key, const Place& at) {
-  if (code.library == nullptr) {
-    return Invalid(at, StrCat(key, " needs code, and a bundle runs none"),
-                   "wrap the bundle with kvr_add_plugin(), or do without");
-  }
-  if (!code.library->section().has_code) {
-    return Invalid(at, StrCat(key, " needs code, and the library exports no kvr_plugin_v1"),
-                   "define KVR_EXPORT const kvr_plugin* kvr_plugin_v1(void) in its sources");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckCode(const Manifest& m) {
-  if (m.HasPlanFunction()) {
-    KVR_RETURN_IF_ERROR(CheckCode(m.plan_code, "plan_values", m.plan_values->front().at));
-  }
-  if (m.HasLaunchFunction()) {
-    KVR_RETURN_IF_ERROR(CheckCode(m.launch_code, "launch_function", m.launch_function->at));
-  }
-  return absl::OkStatus();
-}
 
 absl::StatusOr<Semantics> ParseSemantics(const Text& text) {
   if (text.value == "exact") return Semantics::kExact;
@@ -126,33 +59,6 @@ absl::StatusOr<std::vector<std::string>> CheckTargets(const std::vector<Text>& t
     return Invalid(at, "targets is empty", "state targets = [\"sm_80+\", \"host\"]");
   }
   return targets;
-}
-
-// Cubins say themselves what they are for; `targets` beside them may only say the same.
-absl::StatusOr<std::vector<std::string>> CubinTargets(const Manifest& m) {
-  std::vector<std::string> targets;
-  for (const CubinEntry& cubin : m.cubins) {
-    const std::string& target = cubin.target.value;
-    if (absl::Status status = ParseTargets(target).status(); !status.ok()) {
-      return At(cubin.target.at, status);
-    }
-    if (target == "host") {
-      return Invalid(cubin.target.at, "cubins has no 'host'", "state sources for the host device");
-    }
-    KVR_RETURN_IF_ERROR(CheckCubin(cubin, m.kernels));
-    targets.push_back(target);
-  }
-  if (!m.targets) return targets;
-  std::vector<std::string> stated;
-  for (const Text& text : *m.targets) stated.push_back(text.value);
-  std::sort(stated.begin(), stated.end());
-  std::vector<std::string> sorted = targets;
-  std::sort(sorted.begin(), sorted.end());
-  if (stated == sorted) return targets;
-  return Invalid(
-      m.targets->empty() ? m.at : m.targets->front().at,
-      StrCat("targets are ", StrJoin(stated, ", "), ", and cubins are for ", StrJoin(sorted, ", ")),
-      "leave targets out: cubins say them");
 }
 
 absl::Status CheckHost(const Manifest& m, const std::vector<std::string>& targets) {
@@ -321,65 +227,10 @@ std::vector<SourceFile> ToSources(const std::vector<FileEntry>& files) {
   return sources;
 }
 
-void HashExtents(Hasher* hasher, std::string_view tag, const std::array<Expr, 3>& extents) {
-  for (const Expr& extent : extents) hasher->Field(tag, extent.text());
-}
-
 }  // namespace
 
-Fingerprint FingerprintVariant(const Variant& v, absl::Span<const CodeEntry* const> code) {
-  Hasher hasher;
-  hasher.Field("schema", "1").Field("op", v.op);
-  hasher.Field("semantics", v.semantics == Semantics::kExact ? "exact" : "approximate");
-  for (const Tunable& tunable : v.tunables) {
-    hasher.Field("tunable", tunable.name).Field("scope", ScopeName(tunable.scope));
-  }
-  for (const SourceFile& file : v.sources) {
-    hasher.Field("source", file.name).Field("content", file.content);
-  }
-  for (const SourceFile& file : v.headers) {
-    hasher.Field("header", file.name).Field("content", file.content);
-  }
-  for (const PrebuiltBinary& cubin : v.cubins) {
-    hasher.Field("cubin", cubin.target).Field("content", cubin.file.content);
-  }
-  for (const CodeEntry* entry : code) {
-    if (entry->library == nullptr) continue;
-    hasher.Field("code", entry->variant).Field("library", entry->library->fingerprint().Hex());
-  }
-  for (const std::string& value : v.plan.function_values) hasher.Field("plan value", value);
-  if (v.has_launch_function) hasher.Field("launch function", "1");
-  for (const Expr& constraint : v.plan.constraints) hasher.Field("constraint", constraint.text());
-  for (const PlanProgram::Let& let : v.plan.lets) {
-    hasher.Field("let", let.name).Field("value", let.value.text());
-  }
-  for (const RegionSpec& region : v.plan.regions) {
-    hasher.Field("region", region.name).Field("dtype", DTypeName(region.dtype));
-    hasher.Field("elements", region.elements.text()).Field("zeroed", region.zeroed ? "1" : "0");
-  }
-  for (const TensorMapSpec& map : v.plan.tensor_maps) {
-    hasher.Field("tensor map", map.name).Field("tensor", StrCat(map.tensor));
-    for (const Expr& extent : map.shape) hasher.Field("shape", extent.text());
-    for (const Expr& extent : map.box) hasher.Field("box", extent.text());
-    hasher.Field("swizzle", StrCat(map.swizzle));
-  }
-  for (const KernelSpec& kernel : v.plan.kernels) {
-    hasher.Field("kernel", kernel.name).Field("entry", kernel.entry);
-    HashExtents(&hasher, "grid", kernel.grid);
-    HashExtents(&hasher, "block", kernel.block);
-    HashExtents(&hasher, "cluster", kernel.cluster);
-    hasher.Field("smem", kernel.smem.text()).Field("when", kernel.when.text());
-    hasher.Field("cooperative", kernel.attributes.cooperative ? "1" : "0");
-    hasher.Field("programmatic", kernel.attributes.programmatic ? "1" : "0");
-    for (const ArgSpec& arg : kernel.args) hasher.Field("arg", arg.text);
-  }
-  return hasher.Finish();
-}
-
 absl::StatusOr<Variant> Admit(const Manifest& m, const OpSpec& op) {
-  KVR_RETURN_IF_ERROR(CheckComplete(m));
   KVR_RETURN_IF_ERROR(CheckKind(m));
-  KVR_RETURN_IF_ERROR(CheckCode(m));
   Variant v;
   v.op = m.op.value;
   v.name = m.name.value;

@@ -36,7 +36,7 @@ namespace kvr {
 struct WorkerOptions {
   std::string executable;                     // empty: FindWorker()
   std::string device = "auto";                // as the worker's --device
-  std::vector<std::string> plugin_roots;      // further bundle directories
+  std::vector<std::string> plugin_roots;      // further plugins
   int64_t memory_bytes = 0;                   // most device memory; 0: what the device gives
   double launch_timeout_s = 30;               // for one item's kernels, load included
   double prepare_timeout_s = 900;             // inputs, reference, transfers
