@@ -3,7 +3,8 @@
 // What a tuning application includes: compile, verify and tune an op's variants on a device of this
 // machine. Serving needs none of it (api/runtime.h).
 //
-//   KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, Platform::Open({}));
+//   KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform,
+//                        Platform::Open({.check_plugin = TryPlugin}));
 //   TuneRequest request;
 //   request.op = "mla_sparse_decode";
 //   request.shapes = {{{"num_tokens", 96}, {"topk", 512}}};
@@ -11,7 +12,8 @@
 //   KVR_ASSIGN_OR_RETURN(TuneReport report, Tune(*platform, {.device = "cuda:0"}, request));
 //
 // Kernels run in kvr-worker (KVR_WORKER, else <prefix>/bin): whatever they do, this process and its
-// CUDA contexts are not touched. Verify and Tune open no device here.
+// CUDA contexts are not touched. Verify and Tune open no device here. Plan functions of compiled
+// plugins are called here; TryPlugin loads a stranger's library in kvr-worker first.
 //
 // Threading, cancelling, errors: tuner/tune.h.
 #pragma once
@@ -24,6 +26,7 @@
 #include "absl/status/statusor.h"
 #include "api/platform.h"
 #include "tuner/tune.h"
+#include "tuner/worker/try_plugin.h"
 
 namespace kvr {
 
