@@ -75,6 +75,43 @@ TEST(Dispatch, AnEmptyBatchClearsNothingThoughARegionHasASizeOfItsOwn) {
   EXPECT_EQ(world.device->counters().bytes_set, 256);
 }
 
+TEST(Dispatch, RegistriesTakeTurnsOnOneThread) {
+  // Whatever a thread remembers of one is not taken for another, dead ones at the same address too.
+  const AxpyTensors tensors(1000);
+  World kept;
+  const auto one = kept.Dispatch();
+  ASSERT_TRUE(one->Load("axpy", kShapes)->ready());
+  for (int64_t i = 1; i <= 5; ++i) {
+    World world;
+    const auto other = world.Dispatch();
+    ASSERT_TRUE(other->Load("axpy", kShapes)->ready());
+    for (int64_t turn = 1; turn <= 3; ++turn) {
+      EXPECT_TRUE(one->Launch("axpy", tensors.views, kDefaultStream).ok());
+      EXPECT_TRUE(other->Launch("axpy", tensors.views, kDefaultStream).ok());
+      EXPECT_TRUE(other->Launch("axpy", tensors.views, kDefaultStream).ok());
+      EXPECT_EQ(world.device->counters().launches, 2 * turn);
+    }
+    EXPECT_EQ(kept.device->counters().launches, 3 * i);
+  }
+}
+
+TEST(Dispatch, AShapeAfterARefusedLaunchIsReadAnew) {
+  World world;
+  const auto dispatcher = world.Dispatch();
+  ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
+  const AxpyTensors tensors(1000), other(900);
+  AxpyTensors wrong(800);
+  wrong.views[3].shape[0] = 801;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(dispatcher->Launch("axpy", tensors.views, kDefaultStream).ok());
+    EXPECT_FALSE(dispatcher->Launch("axpy", wrong.views, kDefaultStream).ok());
+    EXPECT_TRUE(dispatcher->Launch("axpy", other.views, kDefaultStream).ok());
+    EXPECT_FALSE(dispatcher->Launch("axpy", wrong.views, kDefaultStream).ok());
+  }
+  // 16 blocks of 64 for 1000 and 15 for 900, four bytes of cleared workspace each.
+  EXPECT_EQ(world.device->counters().bytes_set, 2 * 4 * (16 + 15));
+}
+
 TEST(Dispatch, WrongTensorsAreRefused) {
   World world;
   const auto dispatcher = world.Dispatch();

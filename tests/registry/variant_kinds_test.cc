@@ -260,6 +260,30 @@ TEST(LaunchFunctions, ThatFailSayWhose) {
   EXPECT_THAT(without.Load(1000).Text(), HasSubstr("a launch function without its library"));
 }
 
+// What was measured is found again by its key, and neither a cache nor a compiler is asked.
+TEST(LaunchFunctions, AreServedFromASelectionByKey) {
+  Log log;
+  const std::shared_ptr<Variant> variant = FunctionVariant(&log);
+  Bench bench(variant);
+  const OpSpec& spec = bench.world.catalog.ops()[0]->spec();
+  const Config config = DefaultConfig(variant->tunables);
+  Selection selection{.variant = *bench.world.catalog.Find("axpy", "own"), .config = config};
+  selection.binary = *bench.world.jit->Key(spec, *variant, config, "null");
+  const DeviceInfo& info = bench.device.info();
+  GenerationBuilder builder(info.model, info.target);
+  const KeyPolicy policy = *KeyPolicy::Parse("n:pow2", spec);
+  builder.SetPolicy("axpy", policy);
+  ASSERT_TRUE(
+      builder.Select("axpy", policy.Bucket(*ResolveAxes(spec, {{"n", 1000}})), selection).ok());
+  ASSERT_TRUE(bench.dispatcher->Publish(builder.Build(1)).ok());
+  const LoadReport report = bench.Load(1000);
+  ASSERT_TRUE(report.ready()) << report.Text();
+  EXPECT_EQ(report.items[0].binary, selection.binary);
+  EXPECT_FALSE(report.items[0].is_compiled);
+  EXPECT_THAT(report.Text(),
+              HasSubstr("own {BLOCK=64,CTAS=1024}, selected, brought by the variant"));
+}
+
 TEST(PlanFunctions, FeedThePlanAndAreLoadedBeforeALaunch) {
   Log log;
   std::shared_ptr<Variant> variant = AxpyVariant("planned", /*baseline=*/true);
