@@ -31,18 +31,12 @@ absl::Status PrepareSharedMemory(State* state, const KernelCall& call) {
   state->dynamic_begin = RoundUp(state->static_end, kAlign) + (call.static_smem == 0 ? 0 : kGap);
   state->dynamic_end = state->dynamic_begin + call.dynamic_smem;
   state->shared_bytes = RoundUp(state->dynamic_end, kAlign) + kGap;
-  const bool grow = state->shared_bytes > state->memory_bytes;
-  if (grow) {
+  if (state->shared_bytes > state->memory_bytes) {
     std::free(state->memory);
     state->memory_bytes = 0;
     state->memory = static_cast<unsigned char*>(
         std::aligned_alloc(kAlign, static_cast<size_t>(state->shared_bytes)));
-  }
-  // Half of the time that a record can tell is left to one block.
-  if (grow || state->now > UINT32_MAX / 2) {
-    state->now = 0;
-    if (state->memory == nullptr || !state->log.Reset(state->shared_bytes)) {
-      state->memory_bytes = 0;
+    if (state->memory == nullptr || !state->log.Reserve(state->shared_bytes)) {
       return Error(absl::StatusCode::kResourceExhausted,
                    absl::StrCat("no memory for ", state->shared_bytes, " bytes of shared memory"),
                    "free memory on this machine");
@@ -71,7 +65,7 @@ absl::Status PrepareLanes(State* state, const Dim3& shape) {
 
 void StartLanes(State* state, const KernelCall& call, const Dim3& block) {
   const Dim3& shape = call.block;
-  const uint32_t now = ++state->now;
+  const uint32_t now = Tick(state);
   uint32_t t = 0;
   for (uint32_t z = 0; z < shape.z; ++z) {
     for (uint32_t y = 0; y < shape.y; ++y) {

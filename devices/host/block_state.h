@@ -109,6 +109,16 @@ struct BlockRunner::State {
   SharedLog log;  // of all of memory
 };
 
+// After 2^32 ticks: forgets what was recorded; races with it are missed.
+void StartTimeAnew(BlockRunner::State* state);
+
+// Threads meet: the new time.
+inline uint32_t Tick(BlockRunner::State* state) {
+  if (++state->now == 0) [[unlikely]]
+    StartTimeAnew(state);
+  return state->now;
+}
+
 // Gives a lane that has not begun a fiber of its own.
 void StartFiber(Lane* lane);
 

@@ -240,6 +240,13 @@ constexpr unsigned kCopyAccess = kvr_host_access_write | kvr_host_access_concurr
 
 }  // namespace
 
+void StartTimeAnew(State* state) {
+  state->log.Forget();
+  state->now = 1;
+  for (Lane& lane : state->lanes) lane.since = 1;
+  for (Warp& warp : state->warp) warp.since = 1;
+}
+
 std::string SettleSuspects(State* state, std::string* fix) {
   std::string what;
   for (const SharedLog::Suspect& suspect : state->log.suspects) {
@@ -274,7 +281,7 @@ void kvr_host_access(const kvr_host_lane* lane, const void* address, unsigned lo
 
 void kvr_host_order(const kvr_host_lane* lane) noexcept {
   Lane* self = AsLane(lane);
-  self->since = ++self->state->now;
+  self->since = kvr::host::Tick(self->state);
 }
 
 void kvr_host_copy_async(const kvr_host_lane* lane, void* shared, const void* global,

@@ -8,6 +8,8 @@
 // Threading: one owner. Records are never erased; those of earlier blocks are simply old.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -53,17 +55,23 @@ struct SharedLog {
     uint32_t before;  // its content
   };
 
-  // Forgets everything. False if there is no memory; pages cost some only once they are touched.
-  bool Reset(int64_t bytes) {
-    const auto count = static_cast<size_t>((bytes + kLineBytes - 1) / kLineBytes);
+  // Makes room for the records of `bytes` bytes and forgets everything. False if there is no
+  // memory; pages cost some only once they are touched.
+  bool Reserve(int64_t bytes) {
+    count = static_cast<size_t>((bytes + kLineBytes - 1) / kLineBytes);
     lines.reset(static_cast<Line*>(std::calloc(count, sizeof(Line))));
     words.reset(static_cast<Unit*>(std::calloc(count * kLineWords, sizeof(Unit))));
     return lines != nullptr && words != nullptr;
+  }
+  void Forget() {
+    std::fill_n(lines.get(), count, Line{});
+    std::fill_n(words.get(), count * kLineWords, Unit{});
   }
 
   struct Free {
     void operator()(void* memory) const { std::free(memory); }
   };
+  size_t count = 0;
   std::unique_ptr<Line[], Free> lines;
   std::unique_ptr<Unit[], Free> words;
   std::vector<Suspect> suspects;  // to be settled once the write has happened

@@ -183,7 +183,7 @@ uint32_t Arrive(Lane* self, unsigned id, unsigned count, const char* name, unsig
     barrier.arrived = 0;
     barrier.last_result = barrier.predicates;
     // All that happened before this, in those that wait, happened before what they do next.
-    const uint32_t now = self->since = ++state->now;
+    const uint32_t now = self->since = Tick(state);
     for (uint32_t w = 0; w < state->warps; ++w) {
       Warp& warp = state->warp[w];
       for (uint32_t rest = barrier.waiting[w]; rest != 0; rest &= rest - 1) {
@@ -292,7 +292,7 @@ void kvr_host_collective(const kvr_host_lane* lane, unsigned mask, kvr_host_fn f
     group->arrived = 0;
     --warp.open;
     warp.ready |= mask;
-    warp.since = ++warp.state->now;
+    warp.since = kvr::host::Tick(warp.state);
     return;
   }
   self->waits = kvr::host::Waits::kCollective;
@@ -340,7 +340,7 @@ void kvr_host_yield(const kvr_host_lane* lane) noexcept {
   } else {
     kvr::host::SwitchTo(self, next);
   }
-  self->since = ++self->state->now;  // it may see what another has released
+  self->since = kvr::host::Tick(self->state);  // it may see what another has released
 }
 
 void kvr_host_fail(const kvr_host_lane* lane, const char* message, unsigned site) noexcept {
