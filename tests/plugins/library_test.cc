@@ -5,6 +5,7 @@
 
 #include <elf.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -92,6 +93,26 @@ TEST_F(Library, WritableByOthersIsRefused) {
   const absl::Status status = RefusalOf("x.so");
   EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(path), HasSubstr("chmod go-w")));
+}
+
+TEST_F(Library, StrangersFileIsRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to give a file away";
+  const std::string path = Copy("kvr_test_demo", "x.so");
+  ASSERT_EQ(chown(path.c_str(), 54321, 54321), 0);
+  EXPECT_THAT(Refusal(), HasSubstr("belongs to user 54321"));
+}
+
+TEST_F(Library, HugeFilesAndPipesAreRefusedUnread) {
+  Write("p/x.so", "");
+  std::filesystem::resize_file(Path("p/x.so"), kMaxLibraryBytes + 1);
+  Scan scan = ScanAll({"p"});
+  ASSERT_EQ(scan.rejections.size(), 1u);
+  EXPECT_THAT(std::string(scan.rejections[0].status.message()), HasSubstr("larger than 256 MiB"));
+  std::filesystem::remove(Path("p/x.so"));
+  ASSERT_EQ(mkfifo(Path("p/x.so").c_str(), 0600), 0);
+  scan = ScanAll({"p"});
+  ASSERT_EQ(scan.rejections.size(), 1u);
+  EXPECT_THAT(std::string(scan.rejections[0].status.message()), HasSubstr("not a regular file"));
 }
 
 TEST_F(Library, WithoutTheSectionIsNoPlugin) {
