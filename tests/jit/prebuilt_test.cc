@@ -176,7 +176,7 @@ TEST_F(PrebuiltTest, SurvivesAnyDamage) {
   }
 }
 
-TEST_F(PrebuiltTest, KnowsParametersOfEverySize) {
+TEST_F(PrebuiltTest, KnowsParametersAndBlocksOfEverySize) {
   const std::unique_ptr<Compiler> compiler = *MakeNvrtcCompiler(Options());
   Unit unit;
   unit.text = R"(
@@ -184,15 +184,18 @@ struct Wide { char bytes[5000]; };
 extern "C" __global__ void few(short a, double b, char c) {}
 extern "C" __global__ void wide(Wide a, int* b) { *b = a.bytes[7]; }
 extern "C" __global__ void none() {}
+extern "C" __global__ void __block_size__((64, 2, 1)) exact(int* a) { *a = 1; }
 )";
-  unit.entries = {"few", "wide", "none"};
-  unit.entry_sites.resize(3);
+  unit.entries = {"few", "wide", "none", "exact"};
+  unit.entry_sites.resize(4);
   const absl::StatusOr<CompiledUnit> compiled = compiler->Compile(unit, "sm_90a");
   ASSERT_TRUE(compiled.ok()) << compiled.status();
   const CubinInfo info = *ReadCubin(compiled->bytes);
   EXPECT_THAT(info.kernels.at("few").parameter_bytes, ElementsAre(2, 8, 1));
   EXPECT_THAT(info.kernels.at("wide").parameter_bytes, ElementsAre(5000, 8));
   EXPECT_THAT(info.kernels.at("none").parameter_bytes, ElementsAre());
+  EXPECT_EQ(info.kernels.at("none").max_threads, 0);
+  EXPECT_EQ(info.kernels.at("exact").max_threads, 128);
 }
 
 TEST(CubinTarget, IsAsExactAsTheFileSays) {
