@@ -2,7 +2,6 @@
 #include "tests/conformance/variants/edges.h"
 
 #include <algorithm>
-#include <fstream>
 #include <functional>
 #include <set>
 #include <string_view>
@@ -15,6 +14,24 @@ namespace {
 
 // What one process can address.
 constexpr int64_t kAddressSpace = int64_t{1} << 47;
+
+// Shapes that an operation's own arithmetic makes awkward, beside those that follow from its axes.
+// Axes left out take their defaults.
+const struct {
+  std::string_view op;
+  Axes axes;
+} kAwkward[] = {
+    {"mla_sparse_decode",
+     {{"num_tokens", 1}, {"num_qo_heads", 1}, {"page_size", 1}, {"num_pages", 1}, {"topk", 1}}},
+    {"mla_sparse_decode",
+     {{"num_tokens", 1}, {"num_qo_heads", 128}, {"page_size", 16}, {"num_pages", 8}, {"topk", 37}}},
+    {"mla_sparse_decode",
+     {{"num_tokens", 3}, {"num_qo_heads", 17}, {"page_size", 64}, {"num_pages", 2}, {"topk", 130}}},
+    {"mla_sparse_decode",
+     {{"num_tokens", 1}, {"num_qo_heads", 16}, {"page_size", 64}, {"num_pages", 9}, {"topk", 577}}},
+    {"mla_sparse_decode",
+     {{"num_tokens", 19}, {"num_qo_heads", 1}, {"page_size", 3}, {"num_pages", 5}, {"topk", 33}}},
+};
 
 std::vector<size_t> FreeAxes(const OpSpec& op) {
   std::vector<size_t> axes;
@@ -164,14 +181,10 @@ std::vector<AxisVector> TileShapes(const OpSpec& op, absl::Span<const int64_t> t
 }
 
 std::vector<AxisVector> AwkwardShapes(const OpSpec& op) {
-  std::ifstream file(KVR_SOURCE_DIR "/tests/conformance/variants/awkward_shapes.txt");
   Shapes shapes(op);
-  for (std::string line; std::getline(file, line);) {
-    const size_t blank = line.find(' ');
-    if (blank == std::string::npos || line.substr(0, blank) != op.name) continue;
-    const absl::StatusOr<Axes> given = ParseAxes(line.substr(blank + 1));
-    if (!given.ok()) continue;
-    const absl::StatusOr<AxisVector> axes = ResolveAxes(op, *given);
+  for (const auto& awkward : kAwkward) {
+    if (awkward.op != op.name) continue;
+    const absl::StatusOr<AxisVector> axes = ResolveAxes(op, awkward.axes);
     if (axes.ok()) shapes.Add(*axes);
   }
   return shapes.Take();

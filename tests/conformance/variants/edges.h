@@ -4,7 +4,7 @@
 // axes, constraints and key policy, its tunables' values. Nothing here knows an op by name, but for
 // AwkwardShapes.
 //
-// Threading: pure functions (AwkwardShapes reads its file once).
+// Threading: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ std::vector<AxisVector> EdgeShapes(const OpSpec& op, const KeyPolicy& policy, in
 // The same with each of `tiles` and one beside it, and one shape of different primes.
 std::vector<AxisVector> TileShapes(const OpSpec& op, absl::Span<const int64_t> tiles,
                                    int64_t largest);
-// Those that tests/conformance/variants/awkward_shapes.txt lists for the op.
+// Those that edges.cc lists for the op.
 std::vector<AxisVector> AwkwardShapes(const OpSpec& op);
 
 // SmallShape with one axis at 0, where that empties every output.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What only the cuda device does; what every device does is in ../conformance.
+// What only the cuda device does; what every device does is in ../../conformance.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
