@@ -8,7 +8,7 @@
 // On a GPU NVRTC compiles the kernels; KVR_CUDA_HOME or CUDA_HOME say where it is.
 //
 // Rows are <variant>/<call>: `single` is one kernel without workspace, `empty` two kernels and a
-// workspace under the baseline's plan (13 expressions). The raw call is Device::Launch on the null
+// workspace under the baseline's plan (22 expressions). The raw call is Device::Launch on the null
 // device, cuLaunchKernel on a GPU, with arguments already laid out, for the same kernels.
 #include <benchmark/benchmark.h>
 

@@ -36,7 +36,7 @@ PlanCode::Outcome PlanCode::Run(const AxisVector& axes, LaunchPlan* plan) const 
   const Instruction* at = begin;
   int64_t a = 0;
   // A jump of its own behind every instruction, where a loop around a switch has one for all: a
-  // plan of 13 expressions takes 49 ns instead of 75.
+  // plan of 22 expressions takes 49 ns instead of 75.
 #define KVR_LABEL(name) &&name,
   static const void* const kLabels[] = {KVR_PLAN_OPS(KVR_LABEL)};
 #undef KVR_LABEL
