@@ -11,9 +11,9 @@
 //              explicit swap runs on its caller's thread.
 //
 // All axes of a loaded key launch alike, whether these were loaded or others of their bucket. A key
-// that is not loaded, or that the generation does not select for an op it speaks of, or whose config
-// does not fit these very axes, is a *miss*: counted, and answered by MissPolicy. With a generation
-// that says nothing about an op, the baseline serves it and nothing is missed.
+// that is not loaded, or that the generation does not select for an op it speaks of, or whose
+// config does not fit these very axes, is a *miss*: counted, and answered by MissPolicy. With a
+// generation that says nothing about an op, the baseline serves it and nothing is missed.
 //
 // Capture safety: Launch alone is legal while its stream captures. What would need an allocation
 // or a compile then is an error before anything is enqueued.
