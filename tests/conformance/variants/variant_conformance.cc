@@ -11,8 +11,13 @@
 namespace kvr {
 
 void VariantConformance::SetUp() {
+  const Variant& variant = *GetParam().variant;
+  const std::string& target = device().info().target;
   std::string reason;
-  if (!GetParam().variant->Supports(device().info().target, &reason)) GTEST_SKIP() << reason;
+  if (!variant.Supports(target, &reason)) GTEST_SKIP() << reason;
+  if (!variant.sources.empty() && !ThePlatform().jit().CanCompile(target, &reason)) {
+    GTEST_SKIP() << reason;
+  }
 }
 
 PreparedPtr VariantConformance::PrepareOrFail(const Config& config) const {
