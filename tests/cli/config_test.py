@@ -38,7 +38,7 @@ class Config(unittest.TestCase):
         done = subprocess.run([os.path.join(BINARIES, "kvr"), *arguments], env=environment, capture_output=True,
                               text=True, check=False)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-        return done.stdout + done.stderr
+        return done.stdout if code == 0 else done.stderr
 
     def settings(self, *arguments, **environment):
         return {setting["name"]: setting for setting in
