@@ -42,6 +42,19 @@ KVR_EXPORT void* operator new(size_t size, std::align_val_t a) {
 KVR_EXPORT void* operator new[](size_t size, std::align_val_t a) {
   return kvr::Allocate(size, static_cast<size_t>(a));
 }
+// The forms that do not throw as well: a sanitizer's own would not be freed by what is below.
+KVR_EXPORT void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  return kvr::Allocate(size, 1);
+}
+KVR_EXPORT void* operator new[](size_t size, const std::nothrow_t&) noexcept {
+  return kvr::Allocate(size, 1);
+}
+KVR_EXPORT void* operator new(size_t size, std::align_val_t a, const std::nothrow_t&) noexcept {
+  return kvr::Allocate(size, static_cast<size_t>(a));
+}
+KVR_EXPORT void* operator new[](size_t size, std::align_val_t a, const std::nothrow_t&) noexcept {
+  return kvr::Allocate(size, static_cast<size_t>(a));
+}
 KVR_EXPORT void operator delete(void* p) noexcept { std::free(p); }
 KVR_EXPORT void operator delete[](void* p) noexcept { std::free(p); }
 KVR_EXPORT void operator delete(void* p, size_t) noexcept { std::free(p); }
