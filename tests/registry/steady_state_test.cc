@@ -140,8 +140,9 @@ TEST_F(SteadyState, LaunchesBesideAPublisherNeitherAllocateNorLock) {
   while (!ready.load()) std::this_thread::yield();
   std::vector<std::thread> launchers;
   std::vector<Cost> costs(3);
+  std::vector<Stream> streams;
   for (Cost& cost : costs) {
-    const Stream stream = *world.device->CreateStream();
+    const Stream stream = streams.emplace_back(*world.device->CreateStream());
     ASSERT_TRUE(dispatcher->PrepareStream(stream).ok());
     launchers.emplace_back([&, stream] {
       const auto ways = Ways(stream);
@@ -159,6 +160,7 @@ TEST_F(SteadyState, LaunchesBesideAPublisherNeitherAllocateNorLock) {
   for (std::thread& launcher : launchers) launcher.join();
   stop = true;
   publisher.join();
+  for (const Stream& stream : streams) world.device->DestroyStream(stream);
   for (const Cost& cost : costs) EXPECT_EQ(cost, Cost{});
   EXPECT_GT(published, 20);
 }
