@@ -5,7 +5,7 @@
 # through the registry, and compute-sanitizer over the lot. Needs no build tree: PREFIX is what
 # `cmake --install` wrote, on this machine or another.
 #
-#   bench/gpu.sh PREFIX OUT [PART]...     parts: env verify tune run control memcheck racecheck (default: all)
+#   bench/gpu.sh PREFIX OUT [PART]...     parts: env verify tune run dispatch control memcheck racecheck (default: all)
 #
 # Writes one JSON file a part under OUT, and the exit code of each command to OUT/status.txt.
 set -uo pipefail
@@ -15,7 +15,7 @@ kvr="$prefix/bin/kvr"
 out="$2"
 shift 2
 parts=("$@")
-if [[ ${#parts[@]} -eq 0 ]]; then parts=(env verify tune run control memcheck racecheck); fi
+if [[ ${#parts[@]} -eq 0 ]]; then parts=(env verify tune run dispatch control memcheck racecheck); fi
 op=mla_sparse_decode
 mkdir -p "$out"
 
@@ -66,6 +66,14 @@ for part in "${parts[@]}"; do
       done; done ;;
     run)
       step run "$kvr" run $op --device cuda --selections "$out/selections-h16.json" --json $(grid 16 "512 2048" "1 16 64 128") ;;
+    dispatch)  # from the kvr-bench archive, where it is unpacked too
+      if [[ -x "$prefix/bin/kvr-dispatch-bench" ]]; then
+        for device in cuda:0 null; do
+          "$prefix/bin/kvr-dispatch-bench" --device "$device" --benchmark_repetitions=3 --benchmark_min_time=0.2 \
+            --benchmark_out="$out/dispatch-${device%:0}.json" --benchmark_out_format=json >"$out/dispatch-${device%:0}.log" 2>&1
+          echo "dispatch-${device%:0} exit $?" | tee -a "$out/status.txt"
+        done
+      fi ;;
     control)  # a planted write past the output: 9 is right, anything else says that memcheck sees nothing
       step control compute-sanitizer --tool memcheck --padding "$padding" --error-exitcode 9 --log-file "$out/control.txt" \
         "$kvr" run $op --plugins "$prefix/share/kvr/tests/faulty" --variant faulty --set MODE=2 --device cuda --json ;;

@@ -100,5 +100,42 @@ for name in sorted(os.listdir(out)):
             f"{selection['median_us']:.1f} | {100 * spread:.1f} % | {selection['incumbent_us']:.1f} | "
             f"{100 * selection['gain']:.0f} % |"
         )
+
+def dispatch(device):
+    """Medians over the repetitions, of a row that is not there if the program was not run."""
+    path = os.path.join(out, f"dispatch-{device}.json")
+    if not os.path.exists(path):
+        return
+    with open(path, encoding="utf-8") as file:
+        found = json.loads(re.sub(r"-?\bnan\b", "NaN", file.read()))
+    fields = ("raw_ns", "ns", "own_ns", "ratio", "allocs", "locks")
+    rows = {
+        row["run_name"].replace("/manual_time", ""): {field: row[field] for field in fields}
+        for row in found["benchmarks"]
+        if row.get("aggregate_name") == "median"
+    }
+    context = {key: found["context"][key] for key in ("date", "num_cpus", "mhz_per_cpu", "load_avg", "device", "driver")}
+    keep(f"dispatch-{device}.json", {"context": context, "rows": rows})
+    lines.extend(["", f"Device {context['device']}, {context['num_cpus']} CPUs of {context['mhz_per_cpu']} MHz:", ""])
+    lines.extend(["| call | raw ns | ns | KVR's own ns | × raw | allocations | locks |", "|---|--:|--:|--:|--:|--:|--:|"])
+    for name, row in rows.items():
+        lines.append(
+            f"| {name} | {row['raw_ns']:.1f} | {row['ns']:.1f} | {row['own_ns']:.1f} | {row['ratio']:.2f} | "
+            f"{row['allocs']:.0f} | {abs(row['locks']):.0f} |"
+        )
+
+
+if any(name.startswith("dispatch-") for name in os.listdir(out)):
+    lines += [
+        "",
+        "## Launching",
+        "",
+        "`kvr-dispatch-bench`: a call through KVR and the raw driver call with arguments laid out already, in alternating "
+        "batches of one loop; medians. `single` has one kernel, `empty` two and a workspace; `bound` is a BoundLaunch, "
+        "`launch/loaded` and `launch/other` a shape that was loaded and another of its key, `other-random` another shape "
+        "every time. Keys and threads are measured on the null device, which does nothing.",
+    ]
+    dispatch("cuda")
+    dispatch("null")
 with open(os.path.join(results, "README.md"), "w", encoding="utf-8") as file:
     file.write("\n".join(lines) + "\n")
