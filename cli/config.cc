@@ -16,7 +16,6 @@
 #include "jit/nvrtc/nvrtc.h"
 #include "jit/sdk.h"
 #include "registry/overrides.h"
-#include "tuner/ledger/ledger.h"
 #include "tuner/worker/client.h"
 
 namespace kvr::cli {
@@ -45,10 +44,6 @@ constexpr Setting kVariables[] = {
      "the binary cache: what was compiled, by content", [] { return DefaultCacheRoot(); },
      "XDG_CACHE_HOME"},
     {"XDG_CACHE_HOME", "~/.cache", "where caches go, KVR's among them; KVR_CACHE_DIR comes first"},
-    {"KVR_LEDGER_DIR", "$XDG_STATE_HOME/kvr, else ~/.local/state/kvr",
-     "the ledger: every build, trial, verdict and publication",
-     [] { return ledger::DefaultLedgerDirectory(); }, "XDG_STATE_HOME"},
-    {"XDG_STATE_HOME", "~/.local/state", "where state goes, KVR's ledger among it"},
     {"HOME", "", "the user's directory, where the variables above name none"},
     {"KVR_PLUGIN_PATH", "",
      "further directories of bundles and plugins, colon separated, after the built-in ones"},

@@ -60,7 +60,7 @@ absl::Status FromSqlite(std::string_view path, const SQLite::Exception& error) {
     case SQLITE_PERM:
     case SQLITE_IOERR:
       return Error(absl::StatusCode::kUnavailable, what,
-                   "make it writable, or name another directory in KVR_LEDGER_DIR");
+                   "make it writable, or name another directory");
     default:
       return Error(absl::StatusCode::kInternal, what, "");
   }
@@ -73,11 +73,11 @@ absl::StatusOr<std::unique_ptr<SQLite::Database>> OpenDatabase(const std::string
     return Error(
         absl::StatusCode::kFailedPrecondition,
         StrCat("ledger ", path, " has schema ", version, ", this KVR knows ", kSchemaVersion),
-        "use the newer KVR, or name another directory in KVR_LEDGER_DIR");
+        "use the newer KVR, or name another directory");
   }
   if (read_only && version < 0) {
     return Error(absl::StatusCode::kNotFound, StrCat("there is no ledger ", path),
-                 "measure something first, or set KVR_LEDGER_DIR");
+                 "measure something first, or name another directory");
   }
   try {
     // A ledger of an older schema is brought up to date by whoever can write it; readers ask for

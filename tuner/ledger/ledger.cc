@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <mutex>
 #include <utility>
@@ -72,17 +71,6 @@ absl::StatusOr<std::string> WhereOf(const Filter& filter) {
 
 }  // namespace
 
-std::string DefaultLedgerDirectory() {
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  };
-  if (std::string directory = variable("KVR_LEDGER_DIR"); !directory.empty()) return directory;
-  if (std::string state = variable("XDG_STATE_HOME"); !state.empty()) return state + "/kvr";
-  if (std::string home = variable("HOME"); !home.empty()) return home + "/.local/state/kvr";
-  return "";
-}
-
 std::string Now() {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone());
 }
@@ -95,14 +83,14 @@ absl::StatusOr<std::unique_ptr<Ledger>> Ledger::Open(const std::string& director
                                                      const OpenOptions& options) {
   if (directory.empty()) {
     return Error(absl::StatusCode::kInvalidArgument, "there is no place for a ledger",
-                 "set KVR_LEDGER_DIR, XDG_STATE_HOME or HOME");
+                 "name a directory");
   }
   std::error_code error;
   if (!options.read_only) std::filesystem::create_directories(directory, error);
   if (error) {
     return Error(absl::StatusCode::kUnavailable,
                  StrCat("ledger directory ", directory, ": ", error.message()),
-                 "make it writable, or name another in KVR_LEDGER_DIR");
+                 "make it writable, or name another");
   }
   const bool per_host = options.per_host == OpenOptions::PerHost::kYes ||
                         (options.per_host == OpenOptions::PerHost::kDetect && IsShared(directory));

@@ -5,7 +5,7 @@
 // process. On a network file system, where WAL does not work, every host writes a file of its own
 // and all of them are read.
 //
-//   KVR_ASSIGN_OR_RETURN(auto ledger, Ledger::Open(DefaultLedgerDirectory()));
+//   KVR_ASSIGN_OR_RETURN(auto ledger, Ledger::Open(directory));
 //   KVR_ASSIGN_OR_RETURN(int64_t environment, ledger->Remember(environment_now));
 //   KVR_RETURN_IF_ERROR(ledger->Add(trial));
 //
@@ -28,9 +28,6 @@
 #include "tuner/ledger/records.h"
 
 namespace kvr::ledger {
-
-// KVR_LEDGER_DIR, else $XDG_STATE_HOME/kvr, else ~/.local/state/kvr; empty: none can be named.
-std::string DefaultLedgerDirectory();
 
 // The current time, RFC 3339, UTC.
 std::string Now();
