@@ -34,7 +34,7 @@ struct PlatformOptions {
   // Asked, with its path, before code of a plugin is loaded that is not a built-in one. Who runs
   // what nobody has vouched for gives TryPlugin (tuner/worker/try_plugin.h); null: it is loaded.
   std::function<absl::Status(const std::string& path)> check_plugin;
-  WarningSink warn;                       // null: a line on standard error
+  WarningSink warn;  // null: a line on standard error
 };
 
 // One thing that KVR looked for: `kvr doctor` prints them all.

@@ -115,7 +115,7 @@ kKernel:
   empty = false;
   std::memcpy(static_cast<void*>(launch), &kernels_[at->field], offsetof(KernelLaunch, values));
   KVR_NEXT;
-kExtent: {
+kExtent : {
   if (a < r[at->b] || a > r[at->to]) return Outcome::kDoesNotFit;
   const auto extent = static_cast<uint32_t>(a);
   std::memcpy(reinterpret_cast<std::byte*>(launch) + at->field * 4, &extent, sizeof extent);
@@ -136,7 +136,7 @@ kKernelDone:
 kMaps:
   if (plan->kernel_count == 0) KVR_JUMP;
   KVR_NEXT;
-kMap: {
+kMap : {
   const TensorMapSpec& spec = program_->tensor_maps[at->field];
   map = &plan->tensor_maps[at->field];
   map->dtype = spec.dtype;

@@ -17,11 +17,12 @@ inline constexpr std::array<int64_t, 3> kGridLimit = {2147483647, 65535, 65535};
 inline constexpr std::array<int64_t, 3> kBlockLimit = {1024, 1024, 64};
 
 // to = a op b, checked: a fault ends the run with kFailed. As in Expr.
-#define KVR_PLAN_ARITHMETIC(X)                                                                    \
-  X(kNegate)                                                                                      \
-  X(kNot)                                                                                         \
-  X(kPow2Ceil) X(kAdd) X(kSubtract) X(kMultiply) X(kCeilDiv) X(kFloorDiv) X(kMod) X(kMin) X(kMax) \
-      X(kEqual) X(kNotEqual) X(kLess) X(kLessEqual) X(kGreater) X(kGreaterEqual) X(kAnd) X(kOr)
+#define KVR_PLAN_ARITHMETIC(X)                                                                 \
+  X(kNegate)                                                                                   \
+  X(kNot)                                                                                      \
+  X(kPow2Ceil)                                                                                 \
+  X(kAdd) X(kSubtract) X(kMultiply) X(kCeilDiv) X(kFloorDiv) X(kMod) X(kMin) X(kMax) X(kEqual) \
+      X(kNotEqual) X(kLess) X(kLessEqual) X(kGreater) X(kGreaterEqual) X(kAnd) X(kOr)
 
 // kShift, kCeilShift, kMask   to = floor(a / 2^field), ceil(a / 2^field), a mod 2^field
 // kMove                       to = a
@@ -41,13 +42,14 @@ inline constexpr std::array<int64_t, 3> kBlockLimit = {1024, 1024, 64};
 // kFinish                     `to`: the number of regions, forgotten where kernels were left out
 //                             and none remains
 // kUnfit, kFail               the plan does not fit; kFailed
-#define KVR_PLAN_OPS(X)                                                                   \
-  KVR_PLAN_ARITHMETIC(X)                                                                  \
-  X(kShift)                                                                               \
-  X(kCeilShift)                                                                           \
-  X(kMask) X(kMove) X(kJump) X(kJumpIfZero) X(kRequire) X(kInRange) X(kRegion) X(kKernel) \
-      X(kExtent) X(kJumpIfEmpty) X(kStoreI32) X(kStore) X(kKernelDone) X(kMaps) X(kMap)   \
-          X(kMapShape) X(kMapBox) X(kMapDone) X(kFinish) X(kUnfit) X(kFail)
+#define KVR_PLAN_OPS(X)                                                                     \
+  KVR_PLAN_ARITHMETIC(X)                                                                    \
+  X(kShift)                                                                                 \
+  X(kCeilShift)                                                                             \
+  X(kMask)                                                                                  \
+  X(kMove) X(kJump) X(kJumpIfZero) X(kRequire) X(kInRange) X(kRegion) X(kKernel) X(kExtent) \
+      X(kJumpIfEmpty) X(kStoreI32) X(kStore) X(kKernelDone) X(kMaps) X(kMap) X(kMapShape)   \
+          X(kMapBox) X(kMapDone) X(kFinish) X(kUnfit) X(kFail)
 
 enum class PlanCode::Op : uint8_t {
 #define KVR_ENUMERATOR(name) name,

@@ -91,7 +91,7 @@ struct Variant {
   bool is_compiled() const { return cubins.empty() && !has_launch_function; }  // from sources
   // Does the variant run on `target`? If not, the reason.
   bool Supports(std::string_view target, std::string* reason = nullptr) const;
-  const PrebuiltBinary* Cubin(std::string_view target) const;  // null: none for it
+  const PrebuiltBinary* Cubin(std::string_view target) const;      // null: none for it
   std::vector<int64_t> TunableValues(const Config& config) const;  // in tunable order
 };
 

@@ -24,7 +24,7 @@ constexpr int64_t kMaxManifestBytes = 64 << 20;
 std::string ManifestPath(const std::string& directory) { return directory + "/manifest.json"; }
 
 std::vector<std::string> Distinct(const std::vector<LayerBinary>& binaries,
-                                  std::string LayerBinary::* field) {
+                                  std::string LayerBinary::*field) {
   std::set<std::string> values;
   for (const LayerBinary& binary : binaries) values.insert(binary.*field);
   return {values.begin(), values.end()};

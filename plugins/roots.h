@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where plugins are looked for: the built-in ones, then KVR_PLUGIN_PATH, then what the caller names.
-// Threading: pure functions of the environment.
+// Where plugins are looked for: the built-in ones, then KVR_PLUGIN_PATH, then what the caller
+// names. Threading: pure functions of the environment.
 #pragma once
 
 #include <string>

@@ -17,8 +17,8 @@
  * Loading: KVR checks section, ABI version and trust, then loads a uniquely named copy of the file
  * when code of it is first needed, so a rebuilt library may be copied over a loaded one. Unloaded
  * when nothing refers to it any more.
- * Versions: `size` of every struct is sizeof as the one who fills it compiled it. Structs only grow,
- * at their end. A smaller struct than KVR knows is complete as it is (what it lacks counts as
+ * Versions: `size` of every struct is sizeof as the one who fills it compiled it. Structs only
+ * grow, at their end. A smaller struct than KVR knows is complete as it is (what it lacks counts as
  * null or 0), down to the fields of version 1.0; of a larger one, the rest must be zero. Another
  * KVR_ABI_MAJOR is refused.
  * Threading: every function may be called from several threads at once.
@@ -152,8 +152,8 @@ typedef struct kvr_operation {
   const char* name;
 
   /* Fills every input, deterministically from `seed`. */
-  int (*generate)(const int64_t* axes, uint32_t axis_count, uint64_t seed,
-                  const kvr_tensor* inputs, uint32_t input_count, char* error, size_t error_size);
+  int (*generate)(const int64_t* axes, uint32_t axis_count, uint64_t seed, const kvr_tensor* inputs,
+                  uint32_t input_count, char* error, size_t error_size);
 
   /* The reference, on up to `threads` threads. `outputs` are preset to expected 0, bound 0. */
   int (*reference)(const int64_t* axes, uint32_t axis_count, const kvr_tensor* inputs,
@@ -198,7 +198,7 @@ const kvr_plugin* kvr_plugin_v1(void);
 #define KVR_STRINGIFY_(x) #x
 #define KVR_STRINGIFY(x) KVR_STRINGIFY_(x)
 
-#define KVR_RECORD_(magic, name, content)                                       \
+#define KVR_RECORD_(magic, name, content) \
   __asm__(".pushsection .kvr_plugin,\"aR\",@progbits\n"                         \
           ".balign 8\n"                                                         \
           ".ascii \"" magic "\"\n"                                              \

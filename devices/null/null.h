@@ -25,7 +25,7 @@ namespace kvr {
 DeviceInfo NullDeviceInfo();
 
 struct NullCounters {
-  int64_t launches = 0;  // and calls
+  int64_t launches = 0;           // and calls
   int64_t captured_launches = 0;  // the part of them on a stream that was capturing
   int64_t allocations = 0;
   int64_t bytes_allocated = 0;  // live now

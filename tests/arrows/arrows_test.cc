@@ -54,8 +54,7 @@ TEST(Arrows, DownwardIncludesAreAllowed) {
   tree.Add("core/plan.h", {"\"sdk/kvr.h\"", "\"core/expr.h\"", "\"absl/status/status.h\""});
   tree.Add("jit/jit.cc", {"\"jit/jit.h\"", "\"core/plan.h\"", "\"nvrtc/nvrtc.h\""});
   tree.Add("jit/nvrtc/nvrtc.h", {"\"../jit.h\""});
-  tree.Add("registry/load.cc",
-           {"\"jit/jit.h\"", "\"devices/cuda/cuda.h\"", "\"plugins/scan.h\""});
+  tree.Add("registry/load.cc", {"\"jit/jit.h\"", "\"devices/cuda/cuda.h\"", "\"plugins/scan.h\""});
   tree.Add("api/runtime.cc", {"\"api/platform.h\"", "\"registry/catalog.h\""});
   tree.Add("api/tune.cc", {"\"tuner/tune.h\"", "\"api/runtime.h\""});
   tree.Add("cli/tune.cc", {"\"api/tune.h\"", "\"tuner/space.h\""});

@@ -24,7 +24,8 @@ class PlanBuilder {
   }
 
   Expr Parse(const std::string& text) const {
-    absl::StatusOr<Expr> expr = Expr::Parse(text, PlanProgram::Symbols(op, tunables, {}, program.lets));
+    absl::StatusOr<Expr> expr =
+        Expr::Parse(text, PlanProgram::Symbols(op, tunables, {}, program.lets));
     EXPECT_TRUE(expr.ok()) << expr.status();
     return expr.ok() ? *expr : Expr();
   }

@@ -103,14 +103,13 @@ PlanBuilder RandomPlan(Maker* maker) {
     }
   }
   if (maker->Pick(4) == 0) {
-    builder.program.tensor_maps.push_back({.name = "map",
-                                           .tensor = 0,
-                                           .dtype = DType::kBF16,
-                                           .shape = {builder.Parse(maker->Text(names, 2)),
-                                                     builder.Parse("64")},
-                                           .box = {builder.Parse(maker->Text(names, 1)),
-                                                   builder.Parse("32")},
-                                           .swizzle = 64});
+    builder.program.tensor_maps.push_back(
+        {.name = "map",
+         .tensor = 0,
+         .dtype = DType::kBF16,
+         .shape = {builder.Parse(maker->Text(names, 2)), builder.Parse("64")},
+         .box = {builder.Parse(maker->Text(names, 1)), builder.Parse("32")},
+         .swizzle = 64});
   }
   return builder;
 }

@@ -206,7 +206,8 @@ TEST(Plan, TooLargeProgramsAreRefused) {
 TEST(Plan, SymbolsFollowTheSlotLayout) {
   PlanBuilder builder = Builder();
   builder.Let("x", "1").Let("y", "x");
-  SymbolTable symbols = PlanProgram::Symbols(builder.op, builder.tunables, {}, builder.program.lets);
+  SymbolTable symbols =
+      PlanProgram::Symbols(builder.op, builder.tunables, {}, builder.program.lets);
   EXPECT_EQ(symbols.at("num_tokens"), 0);
   EXPECT_EQ(symbols.at("extra_topk"), 4);
   EXPECT_EQ(symbols.at("WARPS"), 5);

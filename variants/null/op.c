@@ -23,13 +23,12 @@ static uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-static int generate(const int64_t *axes, uint32_t axis_count, uint64_t seed,
-                    const kvr_tensor *inputs, uint32_t input_count, char *error,
+static int generate(const int64_t* axes, uint32_t axis_count, uint64_t seed,
+                    const kvr_tensor* inputs, uint32_t input_count, char* error,
                     size_t error_size) {
-  float *x = inputs[INPUT_X].data;
+  float* x = inputs[INPUT_X].data;
   for (int64_t i = 0; i < axes[AXIS_N]; ++i) {
-    x[i] = (float)(mix(mix(seed) + (uint64_t)i) >> 40) / (float)(1 << 23) -
-           1; /* [-1, 1) */
+    x[i] = (float)(mix(mix(seed) + (uint64_t)i) >> 40) / (float)(1 << 23) - 1; /* [-1, 1) */
   }
   (void)axis_count, (void)input_count, (void)error, (void)error_size;
   return KVR_OK;
@@ -37,22 +36,19 @@ static int generate(const int64_t *axes, uint32_t axis_count, uint64_t seed,
 
 /* What a correct result is, in float64, and by how much a kernel may miss it: a
  * copy not at all, so `bound` keeps the 0 that it comes with. */
-static int reference(const int64_t *axes, uint32_t axis_count,
-                     const kvr_tensor *inputs, uint32_t input_count,
-                     uint32_t threads, kvr_expected *outputs,
-                     uint32_t output_count, char *error, size_t error_size) {
-  const float *x = inputs[INPUT_X].data;
-  for (int64_t i = 0; i < axes[AXIS_N]; ++i)
-    outputs[OUTPUT_Y].expected[i] = x[i];
+static int reference(const int64_t* axes, uint32_t axis_count, const kvr_tensor* inputs,
+                     uint32_t input_count, uint32_t threads, kvr_expected* outputs,
+                     uint32_t output_count, char* error, size_t error_size) {
+  const float* x = inputs[INPUT_X].data;
+  for (int64_t i = 0; i < axes[AXIS_N]; ++i) outputs[OUTPUT_Y].expected[i] = x[i];
   (void)axis_count, (void)input_count, (void)threads, (void)output_count;
   (void)error, (void)error_size;
   return KVR_OK;
 }
 
-static int64_t minimum_bytes(const int64_t *axes, uint32_t axis_count) {
+static int64_t minimum_bytes(const int64_t* axes, uint32_t axis_count) {
   (void)axis_count;
-  return axes[AXIS_N] *
-         (int64_t)(sizeof(float) + sizeof(float)); /* read x, write y */
+  return axes[AXIS_N] * (int64_t)(sizeof(float) + sizeof(float)); /* read x, write y */
 }
 
 static const kvr_operation null_operation = {
@@ -63,7 +59,7 @@ static const kvr_operation null_operation = {
     .minimum_bytes = minimum_bytes,
 };
 
-static const kvr_operation *const operations[] = {&null_operation};
+static const kvr_operation* const operations[] = {&null_operation};
 
 static const kvr_plugin plugin = {
     .size = sizeof(kvr_plugin),
@@ -74,4 +70,4 @@ static const kvr_plugin plugin = {
 };
 
 /* The one symbol that the library exports. */
-KVR_EXPORT const kvr_plugin *kvr_plugin_v1(void) { return &plugin; }
+KVR_EXPORT const kvr_plugin* kvr_plugin_v1(void) { return &plugin; }

@@ -12,14 +12,12 @@
 enum { THREADS, WAVES };
 enum { RESIDENT_BLOCKS };
 
-static int plan(const kvr_plan_request *request, int64_t *values, char *error,
-                size_t error_size) {
+static int plan(const kvr_plan_request* request, int64_t* values, char* error, size_t error_size) {
   const int64_t threads = request->tunables[THREADS];
   const int64_t threads_per_sm = 2048;
   if (threads > request->device->max_threads_per_block) {
-    snprintf(error, error_size, "THREADS is %lld; a block on %s has at most %d",
-             (long long)threads, request->device->name,
-             request->device->max_threads_per_block);
+    snprintf(error, error_size, "THREADS is %lld; a block on %s has at most %d", (long long)threads,
+             request->device->name, request->device->max_threads_per_block);
     return KVR_FAILED_PRECONDITION; /* this config does not fit: another may */
   }
   values[RESIDENT_BLOCKS] = request->device->sms * (threads_per_sm / threads);
@@ -33,7 +31,7 @@ static const kvr_variant planned = {
     .plan = plan,
 };
 
-static const kvr_variant *const variants[] = {&planned};
+static const kvr_variant* const variants[] = {&planned};
 
 static const kvr_plugin plugin = {
     .size = sizeof(kvr_plugin),
@@ -44,4 +42,4 @@ static const kvr_plugin plugin = {
 };
 
 /* The one symbol that the library exports. */
-KVR_EXPORT const kvr_plugin *kvr_plugin_v1(void) { return &plugin; }
+KVR_EXPORT const kvr_plugin* kvr_plugin_v1(void) { return &plugin; }

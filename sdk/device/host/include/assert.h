@@ -6,8 +6,7 @@
 #if defined(NDEBUG)
 #define assert(condition) static_cast<void>(0)
 #else
-#define assert(condition)                                                         \
-  ((condition) ? static_cast<void>(0)                                             \
-               : kvr_host_fail(kvr_host_self(), "assertion failed: " #condition,  \
-                               kvr_host_site()))
+#define assert(condition)             \
+  ((condition) ? static_cast<void>(0) \
+               : kvr_host_fail(kvr_host_self(), "assertion failed: " #condition, kvr_host_site()))
 #endif
