@@ -128,6 +128,7 @@ absl::Status BlockRunner::Run(const KernelCall& call, int64_t block) {
   StartLanes(state, call, index);
   state->call = &call;
   state->failure.clear();
+  state->fault.signal = 0;
   state->log.suspects.clear();
   // Blocks take their warps in different orders, so that a kernel that counts on one gives itself
   // away; a block always in the same, so that results repeat.

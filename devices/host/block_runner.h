@@ -7,10 +7,10 @@
 //
 // Threading: a BlockRunner belongs to one thread; several run at once. Fibers never migrate.
 // Errors: kInternal with block, thread and the author's line: a barrier or collective that can
-// never complete, an access past shared memory, two that race there, a stack overflow, __trap and
-// failed assertions. Nothing waits for ever except a kernel that loops for ever. Order: within a
-// block warps take turns when they wait; which one begins depends on the block's index alone, so
-// results repeat.
+// never complete, an access past shared memory, two that race there, a stack overflow, __trap,
+// failed assertions, and what the CPU itself refuses (faults.h; without the line). Nothing waits
+// for ever except a kernel that loops for ever. Order: within a block warps take turns when they
+// wait; which one begins depends on the block's index alone, so results repeat.
 #pragma once
 
 #include <cstdint>

@@ -88,6 +88,14 @@ struct Barrier {
 
 inline constexpr int kBarriers = 16;
 
+// What the CPU refused to do for a kernel (faults.h).
+struct CpuFault {
+  int signal = 0;  // 0: none
+  int code = 0;
+  uint64_t address = 0;
+  bool write = false;
+};
+
 struct BlockRunner::State {
   Lane* current = nullptr;
   const KernelCall* call = nullptr;
@@ -100,6 +108,7 @@ struct BlockRunner::State {
   Barrier barrier[kBarriers];
   FiberStacks stacks;
   std::string failure, fix;  // set by Fail
+  CpuFault fault;
 
   unsigned char* memory = nullptr;  // gap, static, gap, dynamic, gap
   int64_t memory_bytes = 0;
@@ -141,7 +150,8 @@ std::string SiteText(const Lane& lane, uint32_t site);  // " at split.cu:12", or
 // What is wrong if a suspect of the log has turned out to be a race. Forgets them.
 std::string SettleSuspects(BlockRunner::State* state, std::string* fix);
 
-// The thread's runner state while it runs a block.
+// The thread's runner state while it runs a block, else null.
 void SetThreadState(BlockRunner::State* state);
+BlockRunner::State* ThreadState();
 
 }  // namespace kvr::host

@@ -22,6 +22,7 @@
 #include "core/status.h"
 #include "devices/host/block_pool.h"
 #include "devices/host/cpu.h"
+#include "devices/host/faults.h"
 #include "devices/host/loaded_module.h"
 #include "devices/host/stream.h"
 
@@ -317,6 +318,7 @@ class HostDevice : public Device {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> OpenHost() {
+  KVR_RETURN_IF_ERROR(CatchKernelFaults());
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<ObjectLoader> loader, ObjectLoader::Create());
   try {
     return std::make_unique<HostDevice>(std::move(loader));

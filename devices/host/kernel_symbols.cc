@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "devices/host/kernel_symbols.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <string>
 
 #include "sdk/device/host/kvr_host_abi.h"
 
@@ -30,16 +32,22 @@ void __powidf2();
 namespace kvr::host {
 namespace {
 
-// What kernels print goes to stderr: stdout may carry a protocol.
+// What kernels print goes to stderr: stdout may carry a protocol. It is put together first: a text
+// at a wrong address must fault while nothing of stdio is locked (faults.h).
 int printf(const char* format, ...) {
-  va_list arguments;
+  va_list arguments, again;
   va_start(arguments, format);
-  const int written = std::vfprintf(stderr, format, arguments);
+  va_copy(again, arguments);
+  const int size = std::vsnprintf(nullptr, 0, format, arguments);
+  std::string text(static_cast<size_t>(std::max(size, 0)), 0);
+  if (size > 0) std::vsnprintf(text.data(), text.size() + 1, format, again);
+  va_end(again);
   va_end(arguments);
-  return written;
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  return size;
 }
 int putchar(int character) { return std::fputc(character, stderr); }
-int puts(const char* text) { return std::fprintf(stderr, "%s\n", text); }
+int puts(const char* text) { return printf("%s\n", text); }
 
 int bcmp(const void* a, const void* b, size_t n) { return std::memcmp(a, b, n); }
 

@@ -229,6 +229,7 @@ void FailAt(Lane* self, uint32_t site, const std::string& what, std::string_view
 }
 
 void SetThreadState(State* state) { thread_state = state; }
+State* ThreadState() { return thread_state; }
 
 void StartFiber(Lane* lane) {
   State* state = lane->state;

@@ -3,7 +3,10 @@
 // Faults of kernels and launches: each is an error that says where, and the device goes on.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -105,6 +108,74 @@ TEST(HostFaults, TrapsAndAssertions) {
                     "k");
   EXPECT_THAT(std::string(What(kernel.Run({1}, {1, 4}, 0, 0))),
               AllOf(HasSubstr("thread (0,0,0)"), HasSubstr("assertion failed: x < threadIdx.y")));
+}
+
+TEST(HostFaults, AddressesWithoutMemory) {
+  EXPECT_THAT(Fault("int* q = p; if (threadIdx.x == 5 && blockIdx.x == 2) q = nullptr;\n"
+                    "if (q != p) q[3] = *p;",
+                    {3}, {32}),
+              AllOf(HasSubstr("block (2,0,0), thread (5,0,0): "),
+                    HasSubstr("a write to address 0xc: a null pointer")));
+  EXPECT_THAT(Fault("p[1] = *(int*)(8ull + *p);", {1}, {1}),
+              HasSubstr("a read of address 0x8: a null pointer"));
+  EXPECT_THAT(Fault("p[(1ll << 43) + *p] = 1;", {1}, {1}),
+              AllOf(HasSubstr("thread (0,0,0): a write to address 0x"),
+                    HasSubstr("where the kernel has no memory")));
+  EXPECT_THAT(Fault("p[1] = *(int*)(0x8000000000000000ull + *p);", {1}, {1}),
+              HasSubstr("an address that cannot exist"));
+  // With other lanes waiting, in a helper, in a function of the runtime's and in one of libc's.
+  EXPECT_THAT(Fault("__syncthreads(); if (threadIdx.x == 40) *(volatile int*)4 = 1; "
+                    "__syncthreads();",
+                    {2}, {64}),
+              HasSubstr("block (0,0,0), thread (40,0,0): a write to address 0x4"));
+  EXPECT_THAT(Fault("struct H { static __device__ __noinline__ void F(int* q) { *q = 1; } };\n"
+                    "H::F((int*)(16ull + *p));",
+                    {1}, {1}),
+              HasSubstr("a write to address 0x10"));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(Fault("printf(\"%s\", (const char*)(32ull + *p));", {1}, {1}),
+                HasSubstr("a read of address 0x20"));
+  }
+}
+
+TEST(HostFaults, MisalignedVectors) {
+  EXPECT_THAT(Fault("*(float4*)(p + 1 + threadIdx.x * 4) = make_float4(1, 2, 3, 4);", {1}, {2}),
+              AllOf(HasSubstr("block (0,0,0), thread (0,0,0): "), HasSubstr("not aligned")));
+}
+
+TEST(HostFaults, IntegerDivisionByZero) {
+  EXPECT_THAT(Fault("p[1] = 7 / (int)(threadIdx.x - 3 + *p);", {1}, {8}),
+              AllOf(HasSubstr("thread (3,0,0): an integer division by zero")));
+}
+
+void WriteNowhere() {
+  volatile uintptr_t address = 8;
+  *reinterpret_cast<volatile int*>(address) = 1;
+}
+
+TEST(HostFaultsDeathTest, FaultsOfTheProgramGoWhereTheyWent) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        HostKernel kernel("__global__ void k(int* p) { *p = 1; }", "k");
+        WriteNowhere();
+      },
+      testing::KilledBySignal(SIGSEGV), "");
+  EXPECT_EXIT(
+      {
+        HostKernel kernel("__global__ void k(int* p) { *p = 1; }", "k");
+        raise(SIGFPE);
+      },
+      testing::KilledBySignal(SIGFPE), "");
+  EXPECT_EXIT(
+      {
+        signal(SIGSEGV, [](int) { _exit(7); });
+        HostKernel kernel("__global__ void k(int* p) { *(volatile int*)4 = 1; }", "k");
+        int* p = nullptr;
+        if (kernel.Run({1}, {1}, 0, p).ok()) _exit(1);
+        WriteNowhere();
+      },
+      testing::ExitedWithCode(7), "");
 }
 
 TEST(HostFaults, StackOverflow) {
