@@ -6,8 +6,10 @@
 #include <llvm/Support/raw_ostream.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "core/status.h"
+#include "jit/includes.h"
 #include "jit/scan.h"
 
 namespace kvr {
@@ -57,6 +59,48 @@ std::string_view ShownName(const BundleFile& file) {
   return file.path.empty() ? file.name : file.path;
 }
 
+// The generated check that `diagnostic` is about.
+const UnitAssertion* FindAssertion(const Unit& unit, const Diagnostic& diagnostic) {
+  for (const UnitAssertion& assertion : unit.assertions)
+    if (diagnostic.message.find(assertion.message) != std::string::npos) return &assertion;
+  return nullptr;
+}
+
+struct AuthorsInclude {
+  const BundleFile* file;
+  LineColumn at;  // the delimiter
+  bool quoted;
+};
+
+// Where the bundle includes `name` first.
+std::optional<AuthorsInclude> FindInclude(const Unit& unit, std::string_view name) {
+  for (const BundleFile& file : unit.files)
+    for (const IncludeDirective& include : ScanIncludes(*file.original))
+      if (include.name == name)
+        return AuthorsInclude{&file, LineColumnAt(*file.original, include.begin - 1),
+                              include.quoted};
+  return std::nullopt;
+}
+
+// The author's include that was moved to line `line` of the unit's text.
+std::optional<AuthorsInclude> MovedInclude(const Unit& unit, int line) {
+  const std::vector<IncludeDirective> includes = ScanIncludes(LineAt(unit.text, line));
+  if (includes.empty()) return std::nullopt;
+  return FindInclude(unit, includes[0].name);
+}
+
+std::string MissingIncludeFix(const Unit& unit, const std::string& name, std::string_view offered) {
+  const std::optional<AuthorsInclude> include = FindInclude(unit, name);
+  if (include && include->quoted) {
+    return "'" + name +
+           "' is no file of the bundle's or the SDK's: list it under `headers`, or correct the "
+           "name";
+  }
+  std::string fix = "<" + name + "> is no file of the bundle's, the SDK's or the compiler's";
+  if (!offered.empty()) (fix += "; ") += offered;
+  return fix + ". List a file of the bundle's own under `headers`";
+}
+
 }  // namespace
 
 std::string RenderDiagnostic(std::string_view file, std::string_view content, int line, int column,
@@ -79,13 +123,19 @@ std::string RenderDiagnostic(std::string_view file, std::string_view content, in
 }
 
 std::string RenderDiagnostic(const Unit& unit, const Diagnostic& diagnostic) {
-  for (const UnitAssertion& assertion : unit.assertions) {
-    if (diagnostic.message.find(assertion.message) == std::string::npos) continue;
-    const BundleFile* file = FindFile(unit, assertion.site.file);
-    return RenderDiagnostic(file != nullptr ? ShownName(*file) : assertion.site.file,
+  if (const UnitAssertion* assertion = FindAssertion(unit, diagnostic)) {
+    const BundleFile* file = FindFile(unit, assertion->site.file);
+    return RenderDiagnostic(file != nullptr ? ShownName(*file) : assertion->site.file,
                             file != nullptr ? std::string_view(*file->original) : "",
-                            assertion.site.line, assertion.site.column, diagnostic.severity,
-                            assertion.message);
+                            assertion->site.line, assertion->site.column, diagnostic.severity,
+                            assertion->message);
+  }
+  if (diagnostic.file == kUnitFileName) {
+    if (const std::optional<AuthorsInclude> include = MovedInclude(unit, diagnostic.line)) {
+      return RenderDiagnostic(ShownName(*include->file), *include->file->original, include->at.line,
+                              include->at.column, diagnostic.severity,
+                              Shortened(diagnostic.message));
+    }
   }
   const BundleFile* file = FindFile(unit, diagnostic.file);
   int column = diagnostic.column;
@@ -109,7 +159,7 @@ std::string RenderDiagnostic(const Unit& unit, const Diagnostic& diagnostic) {
 }
 
 absl::Status CompileError(const Unit& unit, absl::Span<const Diagnostic> diagnostics,
-                          std::string_view log) {
+                          std::string_view log, std::string_view offered) {
   std::vector<std::string> shown;
   size_t errors = 0;
   bool wanted = false;  // notes belong to the message before them
@@ -119,7 +169,8 @@ absl::Status CompileError(const Unit& unit, absl::Span<const Diagnostic> diagnos
     if (diagnostic.severity == Diagnostic::Severity::kError) {
       if (first == nullptr) first = &diagnostic;
       wanted = ++errors <= kMostErrors;
-      notes = 0;
+      // A generated check says all there is to say.
+      notes = FindAssertion(unit, diagnostic) != nullptr ? kMostNotes : 0;
     } else if (diagnostic.severity == Diagnostic::Severity::kWarning || ++notes > kMostNotes) {
       wanted = false;
     }
@@ -140,10 +191,11 @@ absl::Status CompileError(const Unit& unit, absl::Span<const Diagnostic> diagnos
   std::string fix = "correct the first error; the others may follow from it";
   if (errors <= 1) fix = "correct it in the bundle's source, or in what variant.toml says of it";
   for (const std::string& name : unit.missing) {
-    if (first == nullptr || first->message.find("\"" + name + "\"") == std::string::npos) continue;
-    fix =
-        "'" + name +
-        "' is none of the bundle's files, the SDK's or the compiler's headers: add it to `headers`";
+    if (first == nullptr) break;
+    // "cannot open source file "x"", "'x' file not found"
+    for (const char* quote : {"\"", "'"})
+      if (first->message.find(quote + name + quote) != std::string::npos)
+        fix = MissingIncludeFix(unit, name, offered);
   }
   return Error(absl::StatusCode::kInvalidArgument, what, fix);
 }

@@ -35,13 +35,14 @@ struct Diagnostic {
 std::string RenderDiagnostic(std::string_view file, std::string_view content, int line, int column,
                              Diagnostic::Severity severity, std::string_view message);
 
-// The same for a compiler's message about `unit`: generated assertions and replaced placeholders
-// are mapped back, the author's line is quoted.
+// The same for a compiler's message about `unit`: generated assertions, replaced placeholders and
+// includes moved to the unit's head are mapped back, the author's line is quoted.
 std::string RenderDiagnostic(const Unit& unit, const Diagnostic& diagnostic);
 
 // kInvalidArgument with the first errors of `diagnostics` (and the notes that follow each), or
-// with `log` if there are none. What starts with "file:line:column: ".
+// with `log` if there are none. What starts with "file:line:column: ". `offered` says which headers
+// the compiler has, for the fix of an #include that finds none: "the host device has <cmath>".
 absl::Status CompileError(const Unit& unit, absl::Span<const Diagnostic> diagnostics,
-                          std::string_view log);
+                          std::string_view log, std::string_view offered = {});
 
 }  // namespace kvr

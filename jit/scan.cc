@@ -84,6 +84,21 @@ std::string Squeeze(std::string_view text) {
   return out;
 }
 
+// Is `word` in `code` as a word of its own, outside preprocessor lines?
+bool HasWord(std::string_view code, std::string_view word) {
+  for (size_t at = code.find(word); at != code.npos; at = code.find(word, at + 1)) {
+    if (at > 0 && IsWord(code[at - 1])) continue;
+    if (at + word.size() < code.size() && IsWord(code[at + word.size()])) continue;
+    size_t line = at;
+    do {  // back over continued lines
+      line = line == 0 ? code.npos : code.rfind('\n', line - 1);
+    } while (line != code.npos && line > 0 && code[line - 1] == '\\');
+    size_t first = SkipSpace(code, line == code.npos ? 0 : line);
+    if (code[first] != '#') return true;
+  }
+  return false;
+}
+
 std::vector<KernelDefinition::Parameter> SplitParameters(std::string_view text,
                                                          std::string_view code, size_t begin,
                                                          size_t end) {
@@ -176,12 +191,14 @@ std::vector<KernelDefinition> FindKernels(std::string_view text, std::string_vie
     // The declaration this name stands in begins after the last ';', '{' or '}' before it.
     size_t before = code.find_last_of(";{}", at);
     size_t begin = before == code.npos ? 0 : before + 1;
-    if (code.substr(begin, at - begin).find("__global__") == code.npos) continue;
+    std::string_view words = code.substr(begin, at - begin);
+    if (words.find("__global__") == words.npos) continue;
     size_t close = MatchingParen(code, open);
     if (close == code.npos) continue;
     KernelDefinition kernel;
     size_t after = SkipSpace(code, close + 1);
     kernel.is_definition = after < code.size() && code[after] == '{';
+    kernel.is_template = HasWord(words, "template");
     kernel.name = LineColumnAt(text, at);
     kernel.parameters = SplitParameters(text, code, open + 1, close);
     found.push_back(std::move(kernel));

@@ -27,6 +27,7 @@ std::string_view LineAt(std::string_view text, int line);
 
 struct KernelDefinition {
   bool is_definition = false;  // a body follows; else a declaration
+  bool is_template = false;
   LineColumn name;
   struct Parameter {
     std::string text;  // as written, white space squeezed

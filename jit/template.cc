@@ -150,6 +150,26 @@ void AddPrologue(const Config& constants, Unit* unit) {
   }
 }
 
+// An entry without arguments whose kernel is a template makes every compiler speak of what it made
+// of the entry; this is what is wrong.
+absl::Status CheckTemplateArguments(const Unit& unit, const KernelSpec& kernel) {
+  if (kernel.entry.find('<') != std::string::npos) return absl::OkStatus();
+  std::string where;
+  for (const BundleFile& file : unit.files) {
+    for (const KernelDefinition& found :
+         FindKernels(*file.original, UnqualifiedName(kernel.entry))) {
+      if (!found.is_template) return absl::OkStatus();
+      where = file.name + ":" + std::to_string(found.name.line);
+    }
+  }
+  if (where.empty()) return absl::OkStatus();
+  return ErrorAt(absl::StatusCode::kInvalidArgument, kernel.file, kernel.line, 0,
+                 "kernel '" + kernel.name + "': " + kernel.entry + " (" + where +
+                     ") is a template, and the entry gives no arguments",
+                 "write " + kernel.entry + "<...> in the manifest's `entry`; tunables of compile " +
+                     "scope may be arguments");
+}
+
 absl::StatusOr<Config> Constants(const Variant& variant, const Config& config) {
   Config constants;
   for (const Tunable& tunable : variant.tunables) {
@@ -180,6 +200,8 @@ absl::StatusOr<Unit> RenderUnit(const OpSpec& op, const Variant& variant, const 
   AddPrologue(constants, &unit);
   for (const SourceFile& source : variant.sources)
     unit.text += "#include \"" + source.name + "\"\n";
+  for (const KernelSpec& kernel : variant.plan.kernels)
+    KVR_RETURN_IF_ERROR(CheckTemplateArguments(unit, kernel));
   KVR_RETURN_IF_ERROR(AddSignatureChecks(op, variant, &unit));
   std::sort(unit.headers.begin(), unit.headers.end(),
             [](const UnitHeader& a, const UnitHeader& b) { return a.name < b.name; });

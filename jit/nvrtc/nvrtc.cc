@@ -57,6 +57,14 @@ std::string ContentId(const std::string& path) {
   return "blake3-" + FingerprintOf(content.str()).Hex();
 }
 
+// For people: what an #include may name besides the bundle's own files.
+std::string OfferedHeaders() {
+  std::string names;
+  for (const auto& [name, content] : NvrtcStandardHeaders())
+    names += (names.empty() ? "<" : ", <") + name + ">";
+  return "on a GPU there are " + names + ", and the CUDA toolkit's";
+}
+
 class Program {
  public:
   Program(const NvrtcLibrary& library, const Unit& unit) : library_(library) {
@@ -220,7 +228,7 @@ absl::Status NvrtcCompiler::Failure(const Unit& unit, std::string_view target, N
     if (again.Compile(AllOptions(target, /*verbose=*/false)) == kNvrtcCompilation)
       parsed = ParseNvrtcLog(again.Log(), unit);
   }
-  return CompileError(unit, parsed.diagnostics, parsed.rest);
+  return CompileError(unit, parsed.diagnostics, parsed.rest, OfferedHeaders());
 }
 
 absl::StatusOr<std::vector<BinaryKernel>> NvrtcCompiler::Kernels(const Program& program,

@@ -56,5 +56,19 @@ TEST(FindKernels, IgnoresCallsLongerNamesAndDeviceFunctions) {
   EXPECT_TRUE(FindKernels("__global__ void f(int", "f").empty());
 }
 
+TEST(FindKernels, TellsTemplates) {
+  const auto is_template = [](std::string_view text) {
+    const auto found = FindKernels(text, "k");
+    return found.size() == 1 && found[0].is_template;
+  };
+  EXPECT_TRUE(is_template("template <int N = (1 > 0)>\n__global__ void k(int* p) {}"));
+  EXPECT_TRUE(is_template("#include <x>\nnamespace n { template<class T>__global__ void k(T);"));
+  EXPECT_FALSE(is_template("__global__ void k(int* p) {}"));
+  EXPECT_FALSE(is_template("template <int N> void f() {}\n__global__ void k(int* p) {}"));
+  EXPECT_FALSE(is_template("int is_template;\n// template <>\n__global__ void k(int* p) {}"));
+  EXPECT_FALSE(is_template("#define T(x) \\\n  template <class x>\n__global__ void k(int*) {}"));
+  EXPECT_FALSE(is_template("# define T template <int N>\n__global__ void k(int* p) {}"));
+}
+
 }  // namespace
 }  // namespace kvr
