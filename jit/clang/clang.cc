@@ -19,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "core/fingerprint.h"
 #include "core/status.h"
+#include "jit/clang/annotations.h"
 #include "jit/clang/backend.h"
 #include "jit/clang/checks.h"
 #include "jit/clang/entries.h"
@@ -95,11 +96,27 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ReadRuntime(con
   return files;
 }
 
+// For people: what an #include may name besides the bundle's own files.
+std::string OfferedHeaders(const std::string& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind("kvr_host", 0) != 0) names.push_back(absl::StrCat("<", name, ">"));
+  }
+  std::sort(names.begin(), names.end());
+  return absl::StrCat("the host device has ", absl::StrJoin(names, ", "),
+                      ": leave 'host' out of `targets` and say why in `host_skip_reason` if the "
+                      "kernel needs more");
+}
+
 class ClangCompiler : public Compiler {
  public:
   ClangCompiler(std::vector<std::pair<std::string, std::string>> runtime,
                 std::vector<HeaderRoot> roots)
-      : runtime_(std::move(runtime)), roots_(std::move(roots)) {
+      : runtime_(std::move(runtime)),
+        roots_(std::move(roots)),
+        offered_(OfferedHeaders(roots_[0].directory)) {
     Hasher hasher;
     for (const auto& [name, text] : runtime_) hasher.Field(name, text);
     const clang_jit::HostCpu& cpu = clang_jit::TargetCpu();
@@ -121,7 +138,8 @@ class ClangCompiler : public Compiler {
   absl::StatusOr<CompiledUnit> CompileHere(const Unit& unit) const;
 
   const std::vector<std::pair<std::string, std::string>> runtime_;
-  const std::vector<HeaderRoot> roots_;
+  const std::vector<HeaderRoot> roots_;  // the first has the standard headers
+  const std::string offered_;
   std::string identity_;
 };
 
@@ -194,29 +212,28 @@ absl::StatusOr<CompiledUnit> ClangCompiler::CompileHere(const Unit& unit) const 
     BringHome(unit, &diagnostic);
     absl::StrAppend(&log, RenderDiagnostic(unit, diagnostic), "\n");
   }
-  if (front.module == nullptr) return CompileError(unit, front.diagnostics, log);
+  if (front.module == nullptr) return CompileError(unit, front.diagnostics, log, offered_);
   const auto fail = [&](std::vector<Diagnostic> diagnostics) {
     for (Diagnostic& diagnostic : diagnostics) BringHome(unit, &diagnostic);
-    return CompileError(unit, diagnostics, log);
+    return CompileError(unit, diagnostics, log, offered_);
   };
   std::set<std::string> own;
   for (const BundleFile& file : unit.files) own.insert(file.name);
   const clang_jit::Places places(kUnitDir, std::move(own));
-  if (auto refused = clang_jit::FindRefused(*front.module, places); !refused.empty()) {
-    return fail(std::move(refused));
-  }
+  std::vector<Diagnostic> refused = clang_jit::FindRefused(*front.module, places);
+  if (!refused.empty()) return fail(std::move(refused));
 
-  std::vector<Diagnostic> undefined;
+  const clang_jit::Annotations words = clang_jit::TakeAnnotations(front.module.get());
   const absl::StatusOr<std::vector<std::string>> symbols =
-      clang_jit::NameEntries(front.module.get(), unit.entries.size(), &undefined);
-  if (!undefined.empty()) return fail(std::move(undefined));
+      clang_jit::NameEntries(front.module.get(), unit.entries.size(), words, places, &refused);
+  if (!refused.empty()) return fail(std::move(refused));
   KVR_RETURN_IF_ERROR(symbols.status());
   absl::StatusOr<std::vector<clang_jit::EntryResources>> resources =
-      clang_jit::PlaceSharedMemory(front.module.get(), *symbols);
+      clang_jit::PlaceSharedMemory(front.module.get(), *symbols, words);
   if (!resources.ok()) return WithContext(unit.name, resources.status());
   absl::StatusOr<std::string> object =
-      clang_jit::EmitObject(front.module.get(), *symbols, places, &undefined);
-  if (!undefined.empty()) return fail(std::move(undefined));
+      clang_jit::EmitObject(front.module.get(), *symbols, places, &refused);
+  if (!refused.empty()) return fail(std::move(refused));
   if (!object.ok()) return WithContext(unit.name, object.status());
 
   CompiledUnit compiled;

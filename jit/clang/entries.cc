@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "jit/clang/entries.h"
 
+#include <llvm/Demangle/Demangle.h>
 #include <llvm/IR/GlobalVariable.h>
 #include <llvm/IR/Module.h>
 
@@ -13,7 +14,8 @@
 namespace kvr::clang_jit {
 
 absl::StatusOr<std::vector<std::string>> NameEntries(llvm::Module* module, size_t count,
-                                                     std::vector<Diagnostic>* undefined) {
+                                                     const Annotations& words, const Places& places,
+                                                     std::vector<Diagnostic>* refused) {
   // Keeps alive what nothing else would; the entries are external anyway.
   if (llvm::GlobalVariable* used = module->getGlobalVariable("llvm.compiler.used")) {
     used->eraseFromParent();
@@ -34,11 +36,18 @@ absl::StatusOr<std::vector<std::string>> NameEntries(llvm::Module* module, size_
                    "report this as a fault of the host compiler");
     }
     if (kernel->isDeclaration()) {
-      Diagnostic& diagnostic = undefined->emplace_back();
+      Diagnostic& diagnostic = refused->emplace_back();
       diagnostic.file = kEntriesFile;
       diagnostic.line = static_cast<int>(i) + 1;
       diagnostic.message = UndefinedMessage(*kernel);
       return Error(absl::StatusCode::kInvalidArgument, diagnostic.message, "define it");
+    }
+    if (const auto word = words.find(kernel); word == words.end() || !word->second.global) {
+      Diagnostic& diagnostic = refused->emplace_back();
+      diagnostic.message = absl::StrCat(llvm::demangle(kernel->getName().str()),
+                                        " is an entry, but no kernel: declare it __global__");
+      places.Set(*kernel, &diagnostic);
+      return Error(absl::StatusCode::kInvalidArgument, diagnostic.message, "declare it __global__");
     }
     marker->eraseFromParent();
     const auto same = std::find(kernels.begin(), kernels.end(), kernel) - kernels.begin();

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "jit/clang/annotations.h"
+#include "jit/clang/places.h"
 #include "jit/diagnostics.h"
 
 namespace llvm {
@@ -20,9 +22,11 @@ namespace kvr::clang_jit {
 // What #line calls the generated entries, one a line.
 inline constexpr char kEntriesFile[] = "kvr_entries";
 
-// The symbols of entries 0..count-1; entries that name one kernel share its symbol. Errors: a
-// kernel that is declared only, then `*undefined` says so at the entry's line.
+// The symbols of entries 0..count-1; entries that name one kernel share its symbol. Errors: an
+// entry that is declared only, then `*refused` says so at the entry's line; a function that is not
+// __global__, then at its own.
 absl::StatusOr<std::vector<std::string>> NameEntries(llvm::Module* module, size_t count,
-                                                     std::vector<Diagnostic>* undefined);
+                                                     const Annotations& words, const Places& places,
+                                                     std::vector<Diagnostic>* refused);
 
 }  // namespace kvr::clang_jit

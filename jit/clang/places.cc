@@ -3,13 +3,22 @@
 
 #include <llvm/IR/DebugInfoMetadata.h>
 #include <llvm/IR/DebugLoc.h>
+#include <llvm/IR/Function.h>
 
 #include "absl/strings/str_cat.h"
 
 namespace kvr::clang_jit {
 
-std::string Places::FileOf(const llvm::DebugLoc& location) const {
-  const llvm::DIFile* file = llvm::cast<llvm::DIScope>(location.getScope())->getFile();
+namespace {
+
+const llvm::DIScope& ScopeOf(const llvm::DebugLoc& location) {
+  return *llvm::cast<llvm::DIScope>(location.getScope());
+}
+
+}  // namespace
+
+std::string Places::FileOf(const llvm::DIScope& scope) const {
+  const llvm::DIFile* file = scope.getFile();
   if (file == nullptr) return "";
   const std::string name = file->getFilename().str();
   if (name.rfind(directory_, 0) == 0) return name.substr(directory_.size());
@@ -22,13 +31,20 @@ void Places::Set(const llvm::DebugLoc& location, Diagnostic* diagnostic) const {
   if (!location) return;
   llvm::DebugLoc chosen = location;
   for (llvm::DebugLoc frame = location; frame; frame = frame.getInlinedAt()) {
-    if (own_.count(FileOf(frame)) == 0) continue;
+    if (own_.count(FileOf(ScopeOf(frame))) == 0) continue;
     chosen = frame;
     break;
   }
-  diagnostic->file = FileOf(chosen);
+  diagnostic->file = FileOf(ScopeOf(chosen));
   diagnostic->line = static_cast<int>(chosen.getLine());
   diagnostic->column = static_cast<int>(chosen.getCol());
+}
+
+void Places::Set(const llvm::Function& function, Diagnostic* diagnostic) const {
+  const llvm::DISubprogram* definition = function.getSubprogram();
+  if (definition == nullptr) return;
+  diagnostic->file = FileOf(*definition);
+  diagnostic->line = static_cast<int>(definition->getLine());
 }
 
 std::string Places::Text(const llvm::DebugLoc& location) const {

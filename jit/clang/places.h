@@ -12,7 +12,9 @@
 
 namespace llvm {
 class DebugLoc;
-}
+class DIScope;
+class Function;
+}  // namespace llvm
 
 namespace kvr::clang_jit {
 
@@ -26,11 +28,14 @@ class Places {
   // files, else the innermost of all. Nothing is set where the compiler has lost the place.
   void Set(const llvm::DebugLoc& location, Diagnostic* diagnostic) const;
 
+  // Sets file and line to those of the function's name.
+  void Set(const llvm::Function& function, Diagnostic* diagnostic) const;
+
   // "split.cu:12"; empty if no frame is in the bundle's files.
   std::string Text(const llvm::DebugLoc& location) const;
 
  private:
-  std::string FileOf(const llvm::DebugLoc& location) const;
+  std::string FileOf(const llvm::DIScope& scope) const;
 
   const std::string directory_;
   const std::set<std::string> own_;

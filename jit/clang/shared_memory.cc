@@ -67,32 +67,6 @@ Reach ReachOf(llvm::Function* entry) {
   return reach;
 }
 
-// The first argument of each function's __launch_bounds__.
-std::map<llvm::Function*, int> LaunchBounds(llvm::Module* module) {
-  std::map<llvm::Function*, int> bounds;
-  llvm::GlobalVariable* annotations = module->getGlobalVariable("llvm.global.annotations");
-  if (annotations == nullptr) return bounds;
-  auto* list = llvm::dyn_cast<llvm::ConstantArray>(annotations->getInitializer());
-  for (unsigned i = 0; list != nullptr && i < list->getNumOperands(); ++i) {
-    auto* entry = llvm::cast<llvm::ConstantStruct>(list->getOperand(i));
-    auto* function = llvm::dyn_cast<llvm::Function>(entry->getOperand(0)->stripPointerCasts());
-    auto* name = llvm::dyn_cast<llvm::GlobalVariable>(entry->getOperand(1)->stripPointerCasts());
-    auto* arguments =
-        llvm::dyn_cast<llvm::GlobalVariable>(entry->getOperand(4)->stripPointerCasts());
-    if (function == nullptr || name == nullptr || arguments == nullptr) continue;
-    auto* text = llvm::dyn_cast<llvm::ConstantDataArray>(name->getInitializer());
-    if (text == nullptr || !text->isCString() || text->getAsCString() != "kvr_launch_bounds") {
-      continue;
-    }
-    auto* values = arguments->getInitializer();
-    if (auto* first = llvm::dyn_cast_or_null<llvm::ConstantInt>(values->getAggregateElement(0u))) {
-      bounds[function] = static_cast<int>(first->getSExtValue());
-    }
-  }
-  annotations->eraseFromParent();
-  return bounds;
-}
-
 // Variables that one kernel reaches must not overlap; those of different kernels may.
 class Layout {
  public:
@@ -257,14 +231,13 @@ void Internalise(llvm::Module* module, const std::vector<std::string>& entries) 
 }  // namespace
 
 absl::StatusOr<std::vector<EntryResources>> PlaceSharedMemory(
-    llvm::Module* module, const std::vector<std::string>& entries) {
+    llvm::Module* module, const std::vector<std::string>& entries, const Annotations& words) {
   if (module->getGlobalVariable("llvm.global_ctors") != nullptr) {
     return Error(absl::StatusCode::kInvalidArgument,
                  "a variable at namespace scope needs code to initialise it",
                  "give __device__ and __constant__ variables constant initial values");
   }
   DropInitialisers(module);
-  std::map<llvm::Function*, int> bounds = LaunchBounds(module);
   std::vector<Reach> reaches;
   std::vector<EntryResources> resources(entries.size());
   for (size_t i = 0; i < entries.size(); ++i) {
@@ -275,8 +248,10 @@ absl::StatusOr<std::vector<EntryResources>> PlaceSharedMemory(
     }
     reaches.push_back(ReachOf(entry));
     for (llvm::Function* function : reaches.back().functions) {
-      auto bound = bounds.find(function);
-      if (bound != bounds.end()) resources[i].max_threads = bound->second;
+      const auto word = words.find(function);
+      if (word != words.end() && word->second.max_threads > 0) {
+        resources[i].max_threads = word->second.max_threads;
+      }
     }
   }
 

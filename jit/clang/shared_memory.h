@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "jit/clang/annotations.h"
 
 namespace llvm {
 class Module;
@@ -29,6 +30,6 @@ struct EntryResources {
 
 // `entries`: the names of the functions that the runtime calls. Errors name the variable.
 absl::StatusOr<std::vector<EntryResources>> PlaceSharedMemory(
-    llvm::Module* module, const std::vector<std::string>& entries);
+    llvm::Module* module, const std::vector<std::string>& entries, const Annotations& words);
 
 }  // namespace kvr::clang_jit

@@ -8,7 +8,7 @@
 // memory, so no thread-local storage exists in the object.
 #pragma once
 
-#define __global__
+#define __global__ __attribute__((annotate("kvr_global")))
 #define __device__
 #define __host__
 #define __constant__

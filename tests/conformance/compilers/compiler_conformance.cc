@@ -156,6 +156,14 @@ TEST_P(CompilerConformance, ReportsAnUnknownEntryWhereTheUnitSaysItIs) {
               AllOf(HasSubstr("kernel.cu:1"), HasSubstr("kernel_that_is_not")));
 }
 
+TEST_P(CompilerConformance, RefusesAnEntryThatIsNotGlobal) {
+  for (const char* word : {"", "__device__ ", "static "}) {
+    EXPECT_THAT(Refusal(std::string(word) + "void k(int* p) { p[0] = 7; }"),
+                AllOf(HasSubstr("kernel.cu:1"), HasSubstr("k")))
+        << word;
+  }
+}
+
 TEST_P(CompilerConformance, SurvivesSourcesThatAreNone) {
   std::string binary(4096, '\0');
   for (size_t i = 0; i < binary.size(); ++i) binary[i] = static_cast<char>(i * 167 + 13);

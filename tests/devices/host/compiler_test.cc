@@ -87,6 +87,29 @@ TEST(HostCompiler, NamesWhatIsDefinedNowhereAtItsUse) {
 }
 
 // The code generator calls helpers of its own.
+TEST(HostCompiler, RefusesEntriesThatAreNotGlobalAtTheirLine) {
+  EXPECT_THAT(
+      CompileFailure("\nvoid k(int* p) { *p = 1; }"),
+      AllOf(StartsWith("kernel.cu:2"), HasSubstr("k(int*)"), HasSubstr("declare it __global__")));
+  EXPECT_THAT(
+      CompileFailure("namespace n { template <int N>\n__device__ void k(int* p) { *p = N; } }",
+                     "n::k<3>"),
+      AllOf(StartsWith("kernel.cu:2"), HasSubstr("declare it __global__")));
+  // The word may stand anywhere, and at the declaration alone.
+  for (const char* source :
+       {"void __global__ k(int* p) { *p = 1; }",
+        "__global__ void k(int*); void k(int* p) { *p = 1; }",
+        "extern \"C\" __global__ void __launch_bounds__(32) k(int* p) { *p = 1; }",
+        "__global__ __launch_bounds__(32) static void k(int* p) { *p = 1; }"}) {
+    EXPECT_TRUE(CompileForHost(source, {"k"}).ok()) << source;
+  }
+  EXPECT_TRUE(CompileForHost("template <class T> __global__ void k(T* p);\n"
+                             "template <class T> void k(T* p) { *p = 1; }\n"
+                             "template <> void k<int>(int* p) { *p = 2; }",
+                             {"k<int>", "k<float>"})
+                  .ok());
+}
+
 TEST(HostCompiler, HasTheHelpersOfWideAndHalfTypes) {
   const absl::StatusOr<Binary> binary = CompileForHost(
       "__global__ void k(__int128* i, unsigned __int128* u, double* d, float* f, _Float16* h) {\n"
