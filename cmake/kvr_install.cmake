@@ -52,7 +52,9 @@ install(FILES ${CMAKE_BINARY_DIR}/kvr.pc DESTINATION lib/pkgconfig)
 # Reading, and the licences of what is linked in.
 install(FILES ${CMAKE_SOURCE_DIR}/README.md ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION share/doc/kvr)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs ${CMAKE_SOURCE_DIR}/examples DESTINATION share/doc/kvr)
-install(DIRECTORY ${CMAKE_SOURCE_DIR}/variants/null DESTINATION share/doc/kvr/variants)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/variants/mla_sparse_decode ${CMAKE_SOURCE_DIR}/variants/null
+  DESTINATION share/doc/kvr/variants)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/bench/results DESTINATION share/doc/kvr/bench)
 foreach(package IN ITEMS libabsl-dev libboost-dev libcli11-dev libtomlplusplus-dev
     nlohmann-json3-dev llvm-19-dev libzstd-dev zlib1g-dev libsqlite3-dev libsqlitecpp-dev
     libspdlog-dev libgtest-dev libbenchmark-dev)

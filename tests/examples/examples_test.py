@@ -71,7 +71,7 @@ class Examples(unittest.TestCase):
         directory = os.path.join(self.scratch, "add a variant")
         os.makedirs(directory)
         output = self.follow("docs/add-a-variant.md", directory)
-        for variant in ("mine", "narrow", "my_planned"):
+        for variant in ("mine", "narrow", "my_planned", "quick"):
             self.assertIn(variant, output)
         self.assertNotIn("GLOB mismatch", output)  # nothing changed between configuring and building
 

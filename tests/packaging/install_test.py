@@ -199,8 +199,16 @@ class Install(unittest.TestCase):
         self.assertLess(os.path.getsize(archive), MOST_BYTES)
 
     def test_licences_and_reading_are_there(self):
-        for name in ("LICENSE", "README.md", "docs/bundles.md", "examples/embed/embed.cc"):
-            self.assertTrue(os.path.isfile(os.path.join(self.prefix, "share/doc/kvr", name)), name)
+        reading = os.path.join(self.prefix, "share/doc/kvr")
+        for name in ("LICENSE", "README.md", "docs/bundles.md", "examples/embed/embed.cc",
+                     "variants/mla_sparse_decode/definition.json", "variants/mla_sparse_decode/baseline/split.cu"):
+            self.assertTrue(os.path.isfile(os.path.join(reading, name)), name)
+        for path in files(reading):
+            if not path.endswith(".md"):
+                continue
+            with open(path, encoding="utf-8") as file:
+                for link in re.findall(r"\]\(([^)#:]+)\)", file.read()):
+                    self.assertTrue(os.path.exists(os.path.join(os.path.dirname(path), link)), f"{path}: {link}")
 
     def test_a_project_outside_finds_what_plugins_need(self):
         project = os.path.join(self.scratch, "outside")
