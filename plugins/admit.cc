@@ -229,8 +229,9 @@ std::vector<SourceFile> ToSources(const std::vector<FileEntry>& files) {
 
 }  // namespace
 
-absl::StatusOr<Variant> Admit(const Manifest& m, const OpSpec& op) {
+absl::StatusOr<Variant> Admit(Manifest m, const OpSpec& op) {
   KVR_RETURN_IF_ERROR(CheckKind(m));
+  DropUnused(&m);
   Variant v;
   v.op = m.op.value;
   v.name = m.name.value;
@@ -258,6 +259,7 @@ absl::StatusOr<Variant> Admit(const Manifest& m, const OpSpec& op) {
   const Usage usage = UsageOf(m);
   KVR_ASSIGN_OR_RETURN(v.tunables, AdmitTunables(m, op, usage, v.semantics));
   KVR_ASSIGN_OR_RETURN(v.plan, BuildPlan(m, op, v.tunables));
+  KVR_RETURN_IF_ERROR(CheckUnused(m));  // after BuildPlan, which tells a misspelt name
   for (const KernelEntry& kernel : m.kernels) {
     if (m.cubins.empty()) KVR_RETURN_IF_ERROR(CheckEntry(kernel, usage, v.tunables));
   }

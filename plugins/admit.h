@@ -13,7 +13,7 @@
 
 namespace kvr::bundle {
 
-absl::StatusOr<Variant> Admit(const Manifest& manifest, const OpSpec& op);
+absl::StatusOr<Variant> Admit(Manifest manifest, const OpSpec& op);
 
 // Hash of what decides the results of a config: op, semantics, tunable names and scopes, sources,
 // headers, cubins, plan, and the whole library where it has a function (`code`, null ones are left

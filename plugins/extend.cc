@@ -45,6 +45,7 @@ void ReplaceOrAppend(std::vector<Entry>* base, const std::vector<Entry>& stated)
 
 // A new value stated before a replaced one is most likely read by it, so it must precede it.
 void MergeLets(std::vector<LetEntry>* base, const std::vector<LetEntry>& stated) {
+  for (LetEntry& let : *base) let.inherited = true;
   std::vector<LetEntry> waiting;
   for (const LetEntry& let : stated) {
     auto found = FindNamed(*base, let.name.value);
@@ -60,6 +61,7 @@ void MergeLets(std::vector<LetEntry>* base, const std::vector<LetEntry>& stated)
 }
 
 void MergeRegions(std::vector<RegionEntry>* base, const std::vector<RegionEntry>& stated) {
+  for (RegionEntry& region : *base) region.inherited = true;
   for (const RegionEntry& region : stated) {
     auto found = FindNamed(*base, region.name.value);
     if (found == base->end()) {
@@ -67,6 +69,7 @@ void MergeRegions(std::vector<RegionEntry>* base, const std::vector<RegionEntry>
       continue;
     }
     found->name = region.name;
+    found->inherited = false;
     Override(&found->dtype, region.dtype);
     Override(&found->elements, region.elements);
     Override(&found->zeroed, region.zeroed);

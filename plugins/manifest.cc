@@ -23,6 +23,7 @@ namespace {
 using absl::StatusCode;
 
 constexpr size_t kMaxNameBytes = 64;
+constexpr size_t kMaxOpNameBytes = 128;
 
 constexpr std::string_view kTopKeys[] = {
     "schema",      "op",          "name",        "version",
@@ -98,7 +99,7 @@ class Parser {
     m.op = top.RequiredString("op");
     m.name = top.RequiredString("name");
     m.version = top.RequiredString("version");
-    CheckName("op", m.op, false, outcome_);
+    CheckOpName(m.op);
     CheckName("variant", m.name, false, outcome_);
     if (outcome_->ok() && !IsVersion(m.version.value)) {
       outcome_->Fail(Invalid(m.version.at,
@@ -134,6 +135,14 @@ class Parser {
   }
 
  private:
+  // The definition's name, which published ones write in other letters, too.
+  void CheckOpName(const Text& op) {
+    if (!outcome_->ok() || (IsIdentifier(op.value) && op.value.size() <= kMaxOpNameBytes)) return;
+    outcome_->Fail(Invalid(op.at, StrCat("op name ", Quoted(op.value), " is not legal"),
+                           StrCat("names of operations match [A-Za-z_][A-Za-z0-9_]*, at most ",
+                                  kMaxOpNameBytes, " characters")));
+  }
+
   void CheckSchema(TomlTable& top) {
     if (!top.Has("schema")) top.Missing("schema", "schema = 1");
     const std::optional<int64_t> schema = top.Integer("schema");

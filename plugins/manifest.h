@@ -86,12 +86,14 @@ struct TunableEntry {
 struct LetEntry {
   Text name;
   Text value;
+  bool inherited = false;
 };
 
 struct RegionEntry {
   Text name;
   std::optional<Text> dtype, elements;
   std::optional<Flag> zeroed;
+  bool inherited = false;
 };
 
 struct TensorMapEntry {

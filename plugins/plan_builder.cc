@@ -153,18 +153,6 @@ class PlanBuilder {
   }
 
   absl::Status AddTensorMap(const TensorMapEntry& entry) {
-    const std::string reference = StrCat(kTensorMapPrefix, entry.name.value);
-    const bool used =
-        std::any_of(manifest_.kernels.begin(), manifest_.kernels.end(), [&](const KernelEntry& k) {
-          return k.args && std::any_of(k.args->begin(), k.args->end(),
-                                       [&](const Text& arg) { return arg.value == reference; });
-        });
-    if (!used && entry.inherited) return absl::OkStatus();
-    if (!used) {
-      return Invalid(entry.name.at,
-                     StrCat("tensor map '", entry.name.value, "' is the argument of no kernel"),
-                     StrCat("pass it as \"", reference, "\", or remove it"));
-    }
     if (!entry.tensor) {
       return MissingKey(entry.name, "tensor map", "tensor", "tensor = the op's tensor");
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which names a bundle's sources and plan mention, so that a tunable which nothing reads is found
-// before it multiplies the space for nothing.
+// before it multiplies the space for nothing, and a let, a workspace region or a tensor map which
+// nothing reads is found because it is most likely a mistake.
 //
 // Threading: pure.
 #pragma once
@@ -10,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "plugins/manifest.h"
 
 namespace kvr::bundle {
@@ -30,5 +32,13 @@ struct Usage {
 };
 
 Usage UsageOf(const Manifest& manifest);
+
+// Takes out the lets, regions and tensor maps that are inherited and that nothing uses any longer:
+// a child which replaces their only user has no way to.
+void DropUnused(Manifest* manifest);
+
+// An error for the first let, region or tensor map that nothing uses. A launch function may use
+// every region.
+absl::Status CheckUnused(const Manifest& manifest);
 
 }  // namespace kvr::bundle

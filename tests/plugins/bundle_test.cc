@@ -106,6 +106,14 @@ TEST_F(Accepted, BundleReachedTwiceIsReadOnce) {
   EXPECT_NE(Only({"roots", "roots", "roots/b"}), nullptr);
 }
 
+TEST_F(Accepted, OperationMayHaveAPublishedDefinitionsName) {
+  op_.name = "RMSNorm";
+  WriteBundle("b", Replaced(kManifest, "\"scale_rows\"", "\"RMSNorm\""));
+  const VariantPtr v = Only({"b"});
+  ASSERT_NE(v, nullptr);
+  EXPECT_EQ(v->op, "RMSNorm");
+}
+
 TEST_F(Accepted, FingerprintIgnoresWhereTheBundleLies) {
   WriteBundle("here/b");
   const Fingerprint before = Only({"here"})->fingerprint;

@@ -103,6 +103,24 @@ TEST_F(Extends, InheritedTunableThatNothingUsesAnyLongerIsDropped) {
   EXPECT_EQ(w8->tunables[0].name, "WARPS");
 }
 
+TEST_F(Extends, InheritedLetsAndRegionsThatNothingUsesAnyLongerAreDropped) {
+  const VariantPtr w8 = Child(
+      "[[kernel]]\nname = \"scale\"\ngrid = [\"rows\"]\nargs = [\"x\", \"factor\", \"y\"]\n"
+      "[[kernel]]\nname = \"merge\"\nwhen = 1\nargs = [\"sums\"]\n");
+  EXPECT_TRUE(w8->plan.regions.empty());
+  EXPECT_TRUE(w8->plan.lets.empty());  // "tiles" goes with "chunks", its only user
+  ASSERT_EQ(w8->tunables.size(), 1u);
+  EXPECT_EQ(w8->tunables[0].name, "WARPS");
+}
+
+TEST_F(Extends, OwnLetsAndRegionsMustBeUsed) {
+  EXPECT_THAT(ChildError("[let]\nspare = 1\n"), HasSubstr("let 'spare' is used by no expression"));
+  EXPECT_THAT(ChildError("[[kernel]]\nname = \"merge\"\nargs = [\"sums\", \"i64(chunks)\"]\n"
+                         "[[kernel]]\nname = \"scale\"\nargs = [\"x\", \"y\"]\n"
+                         "[[workspace]]\nname = \"partial\"\nzeroed = true\n"),
+              HasSubstr("workspace 'partial' is the argument of no kernel"));
+}
+
 TEST_F(Extends, OwnTargetsDropTheParentsReason) {
   EXPECT_THAT(ChildError("targets = [\"sm_90a\"]\n"), HasSubstr("host_skip_reason is missing"));
   const VariantPtr w8 = Child("targets = [\"sm_90a\"]\nhost_skip_reason = \"uses wgmma\"\n");
