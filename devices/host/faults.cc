@@ -17,7 +17,7 @@
 namespace kvr::host {
 namespace {
 
-constexpr std::array<int, 4> kSignals = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+constexpr std::array<int, 3> kSignals = {SIGSEGV, SIGBUS, SIGFPE};
 
 // What stood there before; written once, before the handler that reads it can run.
 struct sigaction previous[kSignals.size()];
@@ -36,27 +36,15 @@ std::string AccessText(const CpuFault& fault) {
 }
 
 std::string WhatOf(const CpuFault& fault) {
-  switch (fault.signal) {
-    case SIGFPE:
-      return fault.code == FPE_INTDIV ? "an integer division by zero, or one whose result overflows"
-                                      : "a floating-point exception, which this process traps";
-    case SIGILL:
-      return "undefined behaviour: the compiler left no code here";
-    default:
-      return AccessText(fault);
-  }
+  if (fault.signal != SIGFPE) return AccessText(fault);
+  return fault.code == FPE_INTDIV ? "an integer division by zero, or one whose result overflows"
+                                  : "a floating-point exception, which this process traps";
 }
 
 std::string_view FixOf(const CpuFault& fault) {
-  switch (fault.signal) {
-    case SIGFPE:
-      return "check the operands";
-    case SIGILL:
-      return "see the compiler's warnings about this kernel";
-    default:
-      return "check the index against the tensor's size; a vector access needs an address that is "
-             "a multiple of the vector's bytes";
-  }
+  if (fault.signal == SIGFPE) return "check the operands";
+  return "check the index against the tensor's size; a vector access needs an address that is a "
+         "multiple of the vector's bytes";
 }
 
 // Where a thread goes on after a fault.
