@@ -39,12 +39,6 @@ absl::StatusOr<LayerFilter> Filter(const CacheCommand& command) {
   return filter;
 }
 
-std::string Count(size_t number, std::string_view noun) {
-  if (number == 1) return StrCat("1 ", noun);
-  return noun.back() == 'y' ? StrCat(number, " ", noun.substr(0, noun.size() - 1), "ies")
-                            : StrCat(number, " ", noun, "s");
-}
-
 std::string Utc(int64_t seconds) {
   return absl::FormatTime(absl::RFC3339_sec, absl::FromUnixSeconds(seconds), absl::UTCTimeZone());
 }

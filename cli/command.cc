@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 #include "core/status.h"
 #include "core/strings.h"
@@ -67,10 +68,36 @@ CLI::App* Subcommand(CLI::App& app, const std::string& name, const std::string& 
                      const std::string& example) {
   CLI::App* sub = app.add_subcommand(name, description);
   sub->footer("Example:\n  " + example +
-              "\n\nExit codes: 0 done; 1 it ran and something is wrong; 2 the command line or an "
-              "input is wrong; 130 interrupted.");
+              "\n\nExit codes: 0 done; 1 it ran and something is wrong, or what --plugins names "
+              "was refused; 2 the command line or an input is wrong; 130 interrupted.");
   sub->fallthrough();  // --json and --plugins may follow the subcommand
   return sub;
+}
+
+void NameRefused(const Catalog& catalog) {
+  for (const Rejection& rejection : catalog.rejections()) {
+    const std::string what(What(rejection.status)), fix(Fix(rejection.status));
+    std::fprintf(stderr, "kvr: refused: %s\n  %s\n", what.c_str(), fix.c_str());
+  }
+}
+
+int ExitCode(const GlobalOptions& global, const Catalog& catalog, bool failed) {
+  // Rejections lie below a root: in its directory, or in its file ("x.so:op/variant.toml").
+  const auto whole = [](const std::string& path) {
+    std::error_code error;
+    std::string canonical = std::filesystem::weakly_canonical(path, error).string();
+    while (canonical.size() > 1 && canonical.back() == '/') canonical.pop_back();
+    return canonical;
+  };
+  for (const std::string& root : global.plugins) {
+    const std::string named = whole(root);
+    for (const Rejection& rejection : catalog.rejections()) {
+      const std::string path = whole(rejection.path);
+      failed |= path == named || (path.starts_with(named) && path.size() > named.size() &&
+                                  (path[named.size()] == '/' || path[named.size()] == ':'));
+    }
+  }
+  return failed ? kFailed : kDone;
 }
 
 absl::StatusOr<std::unique_ptr<Platform>> OpenPlatform(const GlobalOptions& global,
@@ -79,12 +106,7 @@ absl::StatusOr<std::unique_ptr<Platform>> OpenPlatform(const GlobalOptions& glob
   options.plugin_roots = global.plugins;
   options.check_plugin = TryPlugin;
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, Platform::Open(options));
-  if (name_refused) {
-    for (const Rejection& rejection : platform->catalog().rejections()) {
-      const std::string what(What(rejection.status)), fix(Fix(rejection.status));
-      std::fprintf(stderr, "kvr: refused: %s\n  %s\n", what.c_str(), fix.c_str());
-    }
-  }
+  if (name_refused) NameRefused(platform->catalog());
   return platform;
 }
 

@@ -3,7 +3,8 @@
 // What every subcommand shares: its options' types, how it reports, and its exit codes.
 //
 //   0  done
-//   1  it ran, and something is wrong: a variant failed, a component is missing
+//   1  it ran, and something is wrong: a variant failed, a component is missing, what --plugins
+//      names was refused
 //   2  the command line or an input file is wrong; nothing was done
 //   130  interrupted (SIGINT); what was finished is reported
 //
@@ -40,7 +41,7 @@ inline constexpr int kInterrupted = 130;
 // Options that every subcommand takes.
 struct GlobalOptions {
   bool json = false;
-  std::vector<std::string> plugins;  // --plugins DIR, repeatable
+  std::vector<std::string> plugins;  // --plugins, repeatable
 };
 
 // Options of the subcommands that work on an op.
@@ -86,6 +87,12 @@ void AddConfig(CLI::App& app, Commands& commands);
 // A subcommand `name` with a description and an example under its --help.
 CLI::App* Subcommand(CLI::App& app, const std::string& name, const std::string& description,
                      const std::string& example);
+
+// Names what was refused, with the fix, on stderr.
+void NameRefused(const Catalog& catalog);
+// The exit code of a command that did its work: kFailed if that `failed`, or if something below a
+// root that --plugins names was refused. What KVR_PLUGIN_PATH brings is only warned of.
+int ExitCode(const GlobalOptions& global, const Catalog& catalog, bool failed);
 
 // Plugins that were refused are named on stderr, but for a command whose output has them.
 absl::StatusOr<std::unique_ptr<Platform>> OpenPlatform(const GlobalOptions& global,

@@ -81,10 +81,11 @@ absl::StatusOr<int> RunCompile(const GlobalOptions& global, const OpOptions& opt
   } else {
     Print(table.Render(TerminalWidth()));
     PrintSkipped(report.skipped);
+    Failures failures;
     for (const CompileResult& binary : report.binaries)
       if (binary.status != TrialStatus::kPassed)
-        Print(
-            absl::StrCat("\n", binary.variant, " for ", binary.target, ":\n", binary.reason, "\n"));
+        failures.Add(binary.variant + " for " + binary.target, binary.variant, binary.reason);
+    failures.Print();
     if (std::any_of(report.binaries.begin(), report.binaries.end(),
                     [](const CompileResult& binary) {
                       return binary.status == TrialStatus::kPassed && binary.smem_dynamic < 0 &&
@@ -98,7 +99,7 @@ absl::StatusOr<int> RunCompile(const GlobalOptions& global, const OpOptions& opt
                           hits, failed));
   }
   if (report.cancelled) return Interrupted();
-  return failed > 0 || report.binaries.empty() ? kFailed : kDone;
+  return ExitCode(global, platform->catalog(), failed > 0 || report.binaries.empty());
 }
 
 }  // namespace

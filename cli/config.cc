@@ -81,7 +81,9 @@ constexpr Setting kVariables[] = {
 };
 
 constexpr Setting kOptions[] = {
-    {"--plugins", "", "a directory of bundles and plugins besides the built-in ones; repeatable"},
+    {"--plugins", "",
+     "a directory of bundles and plugins, or a plugin, besides the built-in ones; repeatable; exit "
+     "code 1 if any of it is refused"},
     {"--json", "off", "one JSON document on standard output instead of tables"},
     {"--help", "", "what a command does, an example, its exit codes"},
     {"--version", "", "KVR's version"},

@@ -61,6 +61,11 @@ void PrintMemory(const Explanation& e) {
                             : std::string("; the device's bandwidth is unknown")));
 }
 
+// A limit that no known number of registers sets is none.
+std::string LimitedBy(const std::string& limiter, int registers) {
+  return registers == 0 && limiter == "registers" ? "-" : limiter;
+}
+
 void PrintText(const Explanation& e, const std::string& unknown) {
   Print(absl::StrCat(e.variant, " {", ConfigText(e.config), "}\n  at ", AxesText(e.axes), "\n  on ",
                      e.device, "\n\n"));
@@ -84,13 +89,17 @@ void PrintText(const Explanation& e, const std::string& unknown) {
   for (const ExplainedKernel& kernel : e.kernels) {
     table.Row({kernel.name, DimText(kernel.grid), DimText(kernel.block),
                Bytes(kernel.smem_static + kernel.smem_dynamic),
-               e.resources_known ? absl::StrCat(kernel.registers) : "?",
+               !e.resources_known     ? "?"
+               : kernel.registers > 0 ? absl::StrCat(kernel.registers)
+                                      : "-",  // the host has none
                e.resources_known && kernel.spill_bytes >= 0 ? Bytes(kernel.spill_bytes) : "?",
-               absl::StrCat(kernel.blocks_per_sm), kernel.limiter});
+               absl::StrCat(kernel.blocks_per_sm), LimitedBy(kernel.limiter, kernel.registers)});
   }
   Print(table.Render(TerminalWidth()) + "\n");
-  Print(absl::StrFormat("CTAs          %d of kernel %s, %d a multiprocessor (limited by %s)\n",
-                        e.ctas, e.kernels[e.main_kernel].name, e.ctas_per_sm, e.limiter));
+  const std::string limiter = LimitedBy(e.limiter, e.kernels[e.main_kernel].registers);
+  Print(absl::StrFormat("CTAs          %d of kernel %s, %d a multiprocessor%s\n", e.ctas,
+                        e.kernels[e.main_kernel].name, e.ctas_per_sm,
+                        limiter == "-" ? "" : " (limited by " + limiter + ")"));
   Print(absl::StrFormat("waves         %.2f of %d; tail %d CTAs, %.0f %% of a wave\n",
                         e.waves.waves, e.waves.slots, e.waves.tail_ctas,
                         100 * e.waves.tail_utilisation));
@@ -145,7 +154,7 @@ absl::StatusOr<int> RunExplain(const GlobalOptions& global, const OpOptions& opt
   }
   // One shape of one variant is one object; scripts that ask for one get it unwrapped.
   if (global.json) PrintJson(all.size() == 1 ? all[0] : Json{{"explanations", all}});
-  return kDone;
+  return ExitCode(global, platform->catalog(), false);
 }
 
 }  // namespace

@@ -16,7 +16,11 @@ absl::StatusOr<int> RunList(const GlobalOptions& global, const std::string& only
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform,
                        OpenPlatform(global, /*name_refused=*/false));
   const Catalog& catalog = platform->catalog();
-  if (!only.empty()) KVR_RETURN_IF_ERROR(catalog.FindOp(only).status());
+  if (!only.empty()) {
+    const absl::Status known = catalog.FindOp(only).status();
+    if (!known.ok()) NameRefused(catalog);  // it may be one of theirs
+    KVR_RETURN_IF_ERROR(known);
+  }
 
   Json ops = Json::array();
   std::string tables;
@@ -52,7 +56,7 @@ absl::StatusOr<int> RunList(const GlobalOptions& global, const std::string& only
   }
   if (global.json) {
     PrintJson({{"ops", ops}, {"rejected", rejected}});
-    return kDone;
+    return ExitCode(global, catalog, false);
   }
   Print(tables);
   Print("* the baseline: serves whatever nothing else is selected for\n");
@@ -60,7 +64,7 @@ absl::StatusOr<int> RunList(const GlobalOptions& global, const std::string& only
     Print("\nrefused: " + rejection.path + "\n  " + std::string(What(rejection.status)) + "\n");
     if (!Fix(rejection.status).empty()) Print("  " + std::string(Fix(rejection.status)) + "\n");
   }
-  return kDone;
+  return ExitCode(global, catalog, false);
 }
 
 }  // namespace

@@ -23,6 +23,25 @@ absl::StatusOr<int> Run(const kvr::cli::Commands& commands) {
   }
 }
 
+// CLI11 only says that a subcommand is missing when the one given is unknown.
+absl::Status UnknownSubcommand(const CLI::App& app, const std::vector<std::string>& words) {
+  const CLI::App* level = &app;
+  for (const std::string& word : words) {
+    const std::vector<const CLI::App*> subs =
+        level->get_subcommands([](const CLI::App*) { return true; });
+    if (subs.empty() || word.empty() || word[0] == '-') break;
+    std::vector<std::string> known;
+    for (const CLI::App* sub : subs) known.push_back(sub->get_name());
+    const auto found = std::find(known.begin(), known.end(), word);
+    if (found == known.end()) {
+      return kvr::UnknownName("subcommand", word,
+                              std::vector<std::string_view>(known.begin(), known.end()));
+    }
+    level = subs[static_cast<size_t>(found - known.begin())];
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -33,8 +52,9 @@ int main(int argc, char** argv) {
   Commands commands;
   app.add_flag("--json", commands.global.json, "print one JSON document instead of tables");
   app.add_option("--plugins", commands.global.plugins,
-                 "a directory of bundles besides the built-in ones; repeatable")
-      ->type_name("DIR")
+                 "a directory of bundles and plugins, or a plugin, besides the built-in ones; "
+                 "repeatable")
+      ->type_name("PATH")
       ->allow_extra_args(false)
       ->take_all();
   AddDoctor(app, commands);
@@ -51,15 +71,8 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error) == 0 ? kDone : kWrongInput;  // --help
-    // CLI11 only says that a subcommand is missing when the one given is unknown.
-    const std::string_view first = argc > 1 ? argv[1] : "-";
-    std::vector<std::string> known;
-    for (const CLI::App* sub : app.get_subcommands({})) known.push_back(sub->get_name());
-    if (!first.empty() && first[0] != '-' &&
-        std::find(known.begin(), known.end(), first) == known.end()) {
-      const std::vector<std::string_view> names(known.begin(), known.end());
-      return PrintError(kvr::UnknownName("subcommand", first, names), json);
-    }
+    const absl::Status unknown = UnknownSubcommand(app, {argv + 1, argv + argc});
+    if (!unknown.ok()) return PrintError(unknown, json);
     return PrintError(kvr::Error(absl::StatusCode::kInvalidArgument, error.what(),
                                  "see `kvr --help`, or `kvr SUBCOMMAND --help`"),
                       json);

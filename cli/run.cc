@@ -119,6 +119,7 @@ absl::StatusOr<int> RunRun(const GlobalOptions& global, const RunOptions& option
   open.forced.op = options.op;
   open.forced.tunables = options.pins;
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<Runtime> runtime, Runtime::Open(open));
+  NameRefused(runtime->catalog());
   KVR_ASSIGN_OR_RETURN(const Catalog::Op* op, runtime->catalog().FindOp(options.op));
   KVR_ASSIGN_OR_RETURN(std::vector<AxisVector> shapes, ChosenShapes(op->spec(), options));
 
@@ -170,7 +171,7 @@ absl::StatusOr<int> RunRun(const GlobalOptions& global, const RunOptions& option
     Print("launched through the registry on " + device.name +
           ", frozen; times are of single launches with warm caches\n");
   }
-  return failed ? kFailed : kDone;
+  return ExitCode(global, runtime->catalog(), failed);
 }
 
 }  // namespace

@@ -23,6 +23,8 @@ int Cells(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
+}  // namespace
+
 std::string Fit(std::string_view text, int width) {
   if (Cells(text) <= width) return std::string(text);
   std::string out;
@@ -33,8 +35,6 @@ std::string Fit(std::string_view text, int width) {
   }
   return out + "…";
 }
-
-}  // namespace
 
 void Table::Row(std::vector<std::string> cells) {
   cells.resize(columns_.size());
@@ -96,6 +96,12 @@ int TerminalWidth() {
   winsize size{};
   if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
   return size.ws_col;
+}
+
+std::string Count(size_t number, std::string_view noun) {
+  if (number == 1) return StrCat("1 ", noun);
+  return noun.back() == 'y' ? StrCat(number, " ", noun.substr(0, noun.size() - 1), "ies")
+                            : StrCat(number, " ", noun, "s");
 }
 
 std::string Bytes(int64_t bytes) {

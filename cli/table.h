@@ -38,7 +38,11 @@ std::string Wrap(std::string_view text, int width, int indent);
 // Of standard output; 0 when it is not a terminal.
 int TerminalWidth();
 
-std::string Bytes(int64_t bytes);     // "54.2 KiB"
-std::string Microseconds(double us);  // "14.6 us", "3.20 ms"
+// `text`, with an ellipsis at its end where it takes more than `width` cells.
+std::string Fit(std::string_view text, int width);
+
+std::string Count(size_t number, std::string_view noun);  // "1 entry", "2 entries", "0 configs"
+std::string Bytes(int64_t bytes);                         // "54.2 KiB"
+std::string Microseconds(double us);                      // "14.6 us", "3.20 ms"
 
 }  // namespace kvr::cli

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/selections.h"
-#include "cli/table.h"
+#include "cli/tune_text.h"
 #include "cli/work.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -29,15 +29,6 @@ Json SessionJson(const DeviceInfo& device, const SessionInfo& session) {
           {"cold", device.l2_bytes > 0 ? Json(session.cold) : Json(nullptr)},
           {"sets", session.buffer_sets},
           {"launches_per_epoch", {session.launches_least, session.launches_most}}};
-}
-
-std::string SessionText(const DeviceInfo& device, const SessionInfo& session) {
-  const std::string_view caches = session.cold          ? "L2-cold"
-                                  : device.l2_bytes > 0 ? "L2-warm"
-                                                        : "L2 of unknown size";
-  return absl::StrFormat("timed eagerly, %s, over %d buffer sets, %d to %d launches an epoch\n",
-                         caches, session.buffer_sets, session.launches_least,
-                         session.launches_most);
 }
 
 Json ShapesJson(const std::vector<Axes>& shapes) {
@@ -96,49 +87,6 @@ Json ToJson(const TuneReport& report) {
           {"cancelled", report.cancelled}};
 }
 
-void PrintText(const Catalog& catalog, const TuneOptions& options, const TuneReport& report) {
-  Table table({{"key"},
-               {"selected"},
-               {"config"},
-               {"median", Table::Align::kRight},
-               {"incumbent", Table::Align::kRight},
-               {"gain", Table::Align::kRight},
-               {"tried", Table::Align::kRight}});
-  for (const TunedKey& key : report.selections) {
-    table.Row({AxesText(key.key), key.variant.empty() ? "nothing" : key.variant,
-               key.variant.empty() ? "" : ShortConfig(catalog, options.op, key.variant, key.config),
-               Microseconds(key.median_us),
-               key.incumbent_variant.empty() ? "-" : Microseconds(key.incumbent_us),
-               key.incumbent_variant.empty() ? "-" : absl::StrFormat("%.1f %%", 100 * key.gain),
-               absl::StrCat(key.tried)});
-  }
-  Print(table.Render(TerminalWidth()));
-  for (const TunedKey& key : report.selections) {
-    const auto text = [&](const std::vector<Axes>& shapes) {
-      std::string list;
-      for (const Axes& axes : shapes)
-        list += (list.empty() ? "" : "; ") + ShortShape(catalog, options.op, axes);
-      return list;
-    };
-    Print(AxesText(key.key) + ": measured at " + text(key.shapes) +
-          (key.verified.empty() ? "" : ", verified at " + text(key.verified) + " too") + "\n");
-  }
-  for (const TunedKey& key : report.selections)
-    if (!key.note.empty()) Print(AxesText(key.key) + ": " + key.note + "\n");
-  PrintSkipped(report.skipped);
-  int failed = 0;
-  for (const Trial& trial : report.trials) failed += trial.status == TrialStatus::kPassed ? 0 : 1;
-  Print(absl::StrFormat("%d configs pruned before running, %d failed; measured on %s\n",
-                        report.pruned.size(), failed, report.device.name));
-  if (report.session.buffer_sets > 0) Print(SessionText(report.device, report.session));
-  if (report.device.kind == "host") Print("host timings rank nothing on a GPU\n");
-  if (!report.digest.empty())
-    Print(absl::StrCat("selections in ", options.selections, ", digest ",
-                       report.digest.substr(0, 12), "\n"));
-  else if (options.selections.empty())
-    Print("not stored: name a file with --selections to keep the selections\n");
-}
-
 // What would make the selections go nowhere, said before the hours of measuring.
 absl::Status CheckDestination(const TuneOptions& options) {
   if (options.selections.empty()) return absl::OkStatus();
@@ -175,12 +123,12 @@ absl::StatusOr<int> RunTune(const GlobalOptions& global, const TuneOptions& opti
   if (global.json) {
     PrintJson(ToJson(report));
   } else {
-    PrintText(platform->catalog(), options, report);
+    PrintTuneText(platform->catalog(), options.op, options.selections, options.variants, report);
   }
-  bool selected = !report.selections.empty();
+  bool selected = !report.selections.empty() && NonePassed(options.variants, report).empty();
   for (const TunedKey& key : report.selections) selected &= !key.variant.empty() && !key.refused;
   if (report.cancelled) return Interrupted();
-  return selected ? kDone : kFailed;
+  return ExitCode(global, platform->catalog(), !selected);
 }
 
 }  // namespace

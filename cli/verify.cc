@@ -67,16 +67,18 @@ absl::StatusOr<int> RunVerify(const GlobalOptions& global, const VerifyOptions& 
   } else {
     Print(table.Render(TerminalWidth()));
     PrintSkipped(report.skipped);
+    Failures failures;
     for (const VerifyResult& result : report.results)
       if (result.status != TrialStatus::kPassed)
-        Print(absl::StrCat("\n", result.variant, " at ",
-                           ShortShape(platform->catalog(), options.op, result.axes), ": ",
-                           result.reason, "\n"));
+        failures.Add(
+            result.variant + " at " + ShortShape(platform->catalog(), options.op, result.axes),
+            result.variant, result.reason);
+    failures.Print();
     Print(absl::StrFormat("%d of %d passed on %s (seed %d)\n", report.results.size() - failed,
                           report.results.size(), report.device.name, report.seed));
   }
   if (report.cancelled) return Interrupted();
-  return failed > 0 || report.results.empty() ? kFailed : kDone;
+  return ExitCode(global, platform->catalog(), failed > 0 || report.results.empty());
 }
 
 }  // namespace

@@ -46,6 +46,24 @@ void PrintSkipped(const std::vector<Skipped>& skipped) {
   for (const Skipped& skip : skipped) Print("skipped: " + skip.variant + ": " + skip.reason + "\n");
 }
 
+void Failures::Add(std::string where, const std::string& variant, const std::string& reason) {
+  for (Failure& known : failures_) {
+    if (known.variant != variant || known.reason != reason) continue;
+    ++known.count;
+    return;
+  }
+  failures_.push_back({std::move(where), variant, reason, 1});
+}
+
+void Failures::Print() const {
+  for (const Failure& failure : failures_) {
+    const std::string more =
+        failure.count > 1 ? " (and " + std::to_string(failure.count - 1) + " more alike)" : "";
+    const bool long_one = failure.reason.find('\n') != std::string::npos;
+    cli::Print("\n" + failure.where + more + (long_one ? ":\n" : ": ") + failure.reason + "\n");
+  }
+}
+
 std::string ShortShape(const Catalog& catalog, const std::string& op, const Axes& axes) {
   const absl::StatusOr<const Catalog::Op*> found = catalog.FindOp(op);
   if (!found.ok()) return AxesText(axes);

@@ -21,6 +21,21 @@ int Interrupted();  // says so on stderr; kInterrupted
 Json SkippedJson(const std::vector<Skipped>& skipped);
 void PrintSkipped(const std::vector<Skipped>& skipped);
 
+// Failures for people: each variant's distinct message once, with how many had it.
+class Failures {
+ public:
+  // `where` places the first one of its kind: "w8 at topk=37".
+  void Add(std::string where, const std::string& variant, const std::string& reason);
+  void Print() const;
+
+ private:
+  struct Failure {
+    std::string where, variant, reason;
+    int count = 0;
+  };
+  std::vector<Failure> failures_;
+};
+
 // The axes that are not at the op's default, for tables: "num_tokens=7,topk=37", or "defaults".
 std::string ShortShape(const Catalog& catalog, const std::string& op, const Axes& axes);
 

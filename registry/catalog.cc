@@ -16,6 +16,13 @@ bool BaselineThenName(const VariantPtr& a, const VariantPtr& b) {
   return a->name < b->name;
 }
 
+// What an unknown name may be for: " (1 bundle was refused: `kvr list` says why)".
+std::string Refused(size_t count) {
+  if (count == 0) return "";
+  return StrCat(" (", count, count == 1 ? " bundle was" : " bundles were",
+                " refused: `kvr list` says why)");
+}
+
 }  // namespace
 
 absl::StatusOr<Catalog> Catalog::Create(std::vector<std::unique_ptr<Operation>> operations) {
@@ -98,7 +105,7 @@ absl::StatusOr<const Catalog::Op*> Catalog::FindOp(std::string_view op) const {
   std::vector<std::string_view> names;
   for (const auto& candidate : ops_) names.push_back(candidate->name());
   return Error(absl::StatusCode::kNotFound, StrCat("no operation '", op, "'"),
-               SuggestNames(op, names));
+               StrCat(SuggestNames(op, names), Refused(rejections_.size())));
 }
 
 absl::StatusOr<VariantPtr> Catalog::Find(std::string_view op, std::string_view variant) const {
@@ -108,11 +115,8 @@ absl::StatusOr<VariantPtr> Catalog::Find(std::string_view op, std::string_view v
     if (candidate->name == variant) return candidate;
     names.push_back(candidate->name);
   }
-  std::string fix = SuggestNames(variant, names);
-  if (!rejections_.empty()) {
-    StrAppend(&fix, " (", rejections_.size(), " bundles were refused: `kvr list` says why)");
-  }
-  return Error(absl::StatusCode::kNotFound, StrCat("no variant '", variant, "' of ", op), fix);
+  return Error(absl::StatusCode::kNotFound, StrCat("no variant '", variant, "' of ", op),
+               StrCat(SuggestNames(variant, names), Refused(rejections_.size())));
 }
 
 absl::StatusOr<VariantPtr> Catalog::Baseline(std::string_view op) const {

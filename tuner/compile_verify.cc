@@ -3,6 +3,8 @@
 // The compile and verify commands of tuner/tune.h.
 #include <algorithm>
 #include <iterator>
+#include <set>
+#include <utility>
 
 #include "core/status.h"
 #include "core/strings.h"
@@ -23,9 +25,12 @@ CompileResult Describe(const Candidate& candidate, const CompileTarget& target,
   } else if (!candidate.variant->is_compiled()) {
     result.origin = Origin::kCubin;
   }
-  if (!built.ok()) {
+  // What was compiled is no use to a variant without the functions that its manifest asks for.
+  absl::Status ready = built.status();
+  if (ready.ok()) ready = LoadCode(*candidate.variant);
+  if (!ready.ok()) {
     result.status = TrialStatus::kCompileError;
-    result.reason = std::string(What(built.status()));
+    result.reason = Reason(ready);
     return result;
   }
   const Binary& binary = *built->binary;
@@ -135,9 +140,10 @@ absl::StatusOr<VerifyReport> VerifyVariants(const Workbench& bench, const Verify
   const auto skip = [&](const Candidate& candidate, const Axes& axes, const absl::Status& why) {
     report.skipped.push_back(
         {candidate.variant->name,
-         StrCat("{", ConfigText(candidate.config), "} at ", AxesText(axes), ": ", What(why))});
+         StrCat("{", ConfigText(candidate.config), "} at ", AxesText(axes), ": ", Reason(why))});
   };
-  absl::Status memory;  // the first time it did not suffice
+  absl::Status memory;                                  // the first time it did not suffice
+  std::set<std::pair<std::string, std::string>> noted;  // variants' failures, each once
   for (const AxisVector& axes : work.shapes) {
     const Axes named = NamedAxes(spec, axes);
     for (size_t i = 0; i < candidates.size(); ++i) {
@@ -153,7 +159,7 @@ absl::StatusOr<VerifyReport> VerifyVariants(const Workbench& bench, const Verify
       if (fits.ok() && built[i].ok()) {
         fits = CheckResources(*candidate.variant, plan, *built[i]->binary, report.device);
       }
-      if (!fits.ok()) {
+      if (IsMisfit(fits)) {
         skip(candidate, named, fits);
         verifying.Done();
         continue;
@@ -165,7 +171,10 @@ absl::StatusOr<VerifyReport> VerifyVariants(const Workbench& bench, const Verify
       result.device = report.device.name;
       if (!built[i].ok()) {
         result.status = TrialStatus::kCompileError;
-        result.reason = std::string(What(built[i].status()));
+        result.reason = Reason(built[i].status());
+      } else if (!fits.ok()) {
+        result.status = TrialStatus::kRuntimeError;
+        result.reason = Reason(fits);
       } else {
         KVR_ASSIGN_OR_RETURN(std::string path, files->Add(*built[i]->binary));
         absl::StatusOr<Verdict> verdict =
@@ -186,7 +195,8 @@ absl::StatusOr<VerifyReport> VerifyVariants(const Workbench& bench, const Verify
         result.max_abs = verdict->max_abs;
         result.max_rel = verdict->max_rel;
       }
-      if (result.status != TrialStatus::kPassed) {
+      if (result.status != TrialStatus::kPassed &&
+          noted.insert({result.variant, result.reason}).second) {
         verifying.Note(StrCat(CandidateText(candidate), ": ", TrialStatusName(result.status), ": ",
                               result.reason));
       }

@@ -31,8 +31,34 @@ bool SameMap(const TensorMapLaunch& a, const TensorMapLaunch& b) {
 
 }  // namespace
 
+std::string Reason(const absl::Status& status) {
+  const std::string what(What(status)), fix(Fix(status));
+  return fix.empty() ? what : absl::StrCat(what, "; ", fix);
+}
+
+std::string ReasonKind(std::string_view reason) {
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  std::string kind;
+  for (char c : reason) {
+    if (!digit(c)) {
+      kind += c;
+    } else if (kind.empty() || kind.back() != '#') {
+      kind += '#';
+    }
+  }
+  return kind;
+}
+
+absl::Status LoadCode(const Variant& variant) {
+  if (variant.code == nullptr) return absl::OkStatus();
+  absl::Status loaded = variant.code->Load();
+  if (!IsMisfit(loaded)) return loaded;
+  return Error(absl::StatusCode::kInternal, What(loaded), Fix(loaded));
+}
+
 absl::Status CheckPlan(const Variant& variant, const Config& config, const AxisVector& axes,
                        const DeviceInfo& device, LaunchPlan* plan) {
+  KVR_RETURN_IF_ERROR(LoadCode(variant));
   return variant.plan.Evaluate(axes, variant.TunableValues(config), device, plan);
 }
 
@@ -88,7 +114,7 @@ Feasible PruneStatically(absl::Span<const Candidate> candidates, const AxisVecto
     const absl::Status status =
         CheckPlan(*candidate.variant, candidate.config, axes, device, &plan);
     if (!status.ok()) {
-      result.pruned.push_back({candidate, std::string(What(status))});
+      result.pruned.push_back({candidate, Reason(status), !IsMisfit(status)});
       continue;
     }
     Config fixed;

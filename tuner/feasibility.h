@@ -8,6 +8,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,10 +25,24 @@ namespace kvr {
 struct Pruned {
   Candidate candidate;
   std::string reason;
+  bool fault = false;  // of the variant, which no other shape or device would mend
 };
 
+// Does this failure of CheckPlan or CheckResources say that the config does not fit: a constraint,
+// a limit, a plan function's KVR_FAILED_PRECONDITION? Any other is the variant's own fault: a
+// division by zero, an overflow, code that is missing or fails.
+inline bool IsMisfit(const absl::Status& status) { return absl::IsFailedPrecondition(status); }
+
+// "what; fix": one line for a report.
+std::string Reason(const absl::Status& status);
+// Equal for reasons that differ in their numbers alone, as those of one fault's configs do.
+std::string ReasonKind(std::string_view reason);
+
+// Loads the variant's compiled code, where it has any. Never fails as a misfit.
+absl::Status LoadCode(const Variant& variant);
+
 // Evaluates the plan at `axes` and holds it against the device's limits. Fails with the constraint,
-// expression or limit that is not met.
+// expression or limit that is not met, or with the fault of the variant's code.
 absl::Status CheckPlan(const Variant& variant, const Config& config, const AxisVector& axes,
                        const DeviceInfo& device, LaunchPlan* plan);
 

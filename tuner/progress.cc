@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tuner/progress.h"
 
+#include <algorithm>
+
 namespace kvr {
 
 std::string_view PhaseName(Phase phase) {
@@ -32,8 +34,18 @@ void PhaseProgress::Done() {
   if (progress_ == nullptr) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   ++update_.done;
+  update_.total = std::max(update_.total, update_.done);
   const double elapsed = absl::ToDoubleSeconds(absl::Now() - start_);
   update_.eta_seconds = elapsed / update_.done * (update_.total - update_.done);
+  progress_->Update(update_);
+}
+
+void PhaseProgress::Reach(int done) {
+  if (progress_ == nullptr) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (done <= update_.done) return;
+  update_.done = done;
+  update_.eta_seconds = -1;
   progress_->Update(update_);
 }
 

@@ -38,6 +38,7 @@ class PhaseProgress {
   PhaseProgress(Progress* progress, Phase phase, int total);
   void Begin(std::string_view current);  // a step begins
   void Done();                           // a step is done
+  void Reach(int done);                  // steps up to `done` are done or turned out needless
   void Note(std::string_view line);
 
  private:

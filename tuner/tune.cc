@@ -30,6 +30,19 @@ Trial& Tuner::TrialOf(const Candidate& candidate, const AxisVector& axes) {
   return trial;
 }
 
+void Tuner::Fail(const Candidate& candidate, const AxisVector& axes, TrialStatus status,
+                 std::string reason) {
+  const std::string kind =
+      StrCat(candidate.variant->name, TrialStatusName(status), ReasonKind(reason));
+  if (bench_.progress != nullptr && noted_.insert(kind).second) {
+    bench_.progress->Note(
+        StrCat(CandidateText(candidate), ": ", TrialStatusName(status), ": ", reason));
+  }
+  Trial& trial = TrialOf(candidate, axes);
+  trial.status = status;
+  trial.reason = std::move(reason);
+}
+
 const absl::StatusOr<Built>& Tuner::BuiltOf(const Candidate& candidate) const {
   return built_[index_.at({candidate.variant.get(), candidate.config})];
 }
@@ -153,13 +166,15 @@ void Tuner::PruneKey(Key& key) {
         if (fits.ok()) {
           kept.push_back(candidate);
         } else {
-          Prune(candidate, axes, std::string(What(fits)));
+          Drop(candidate, axes, Reason(fits), !IsMisfit(fits));
         }
       }
       key.candidates = std::move(kept);
       continue;
     }
-    for (const Pruned& pruned : feasible.pruned) Prune(pruned.candidate, axes, pruned.reason);
+    for (const Pruned& pruned : feasible.pruned) {
+      Drop(pruned.candidate, axes, pruned.reason, pruned.fault);
+    }
     key.candidates = std::move(feasible.candidates);
   }
   if (key.candidates.empty() || !(key.candidates.front() == incumbent)) key.incumbent = -1;
@@ -190,11 +205,8 @@ void Tuner::DropRepeats(Key& key) {
     const absl::StatusOr<Built>& built = BuiltOf(candidate);
     if (!built.ok()) {
       for (const AxisVector& axes : key.shapes) {
-        Trial& trial = TrialOf(candidate, axes);
-        trial.status = TrialStatus::kCompileError;
-        trial.reason = std::string(What(built.status()));
+        Fail(candidate, axes, TrialStatus::kCompileError, Reason(built.status()));
       }
-      verifying_->Note(StrCat(CandidateText(candidate), ": COMPILE_ERROR: ", What(built.status())));
       continue;
     }
     std::vector<LaunchPlan> plans(key.shapes.size());
@@ -208,7 +220,7 @@ void Tuner::DropRepeats(Key& key) {
       }
     }
     if (!fits.ok()) {
-      Prune(candidate, key.shapes[shape - 1], std::string(What(fits)));
+      Drop(candidate, key.shapes[shape - 1], Reason(fits), !IsMisfit(fits));
       continue;
     }
     const auto same = [&](size_t i) {
@@ -234,18 +246,20 @@ absl::StatusOr<TuneReport> Tuner::Run() {
   KVR_RETURN_IF_ERROR(Prepare());
   KVR_RETURN_IF_ERROR(MakeKeys());
   Build();
-  size_t verifications = 0, measurements = 0;
+  int verifications = 0, measurements = 0;
   for (const Key& key : keys_) {
-    verifications += key.candidates.size() * (key.shapes.size() + key.proofs.size());
-    measurements += (2 + kMeasureSlices) * key.shapes.size();
+    verifications += VerifySteps(key);
+    measurements += MeasureSteps(key);
   }
-  verifying_ = std::make_unique<PhaseProgress>(bench_.progress, Phase::kVerify,
-                                               static_cast<int>(verifications));
-  measuring_ = std::make_unique<PhaseProgress>(bench_.progress, Phase::kMeasure,
-                                               static_cast<int>(measurements));
+  verifying_ = std::make_unique<PhaseProgress>(bench_.progress, Phase::kVerify, verifications);
+  measuring_ = std::make_unique<PhaseProgress>(bench_.progress, Phase::kMeasure, measurements);
   NoteLosses();
+  verifications = measurements = 0;  // those of the keys begun
   for (Key& key : keys_) {
-    const absl::Status status = Cancelled(bench_) ? absl::CancelledError() : RunKey(key);
+    verifications += VerifySteps(key);
+    measurements += MeasureSteps(key);
+    const absl::Status status =
+        Cancelled(bench_) ? absl::CancelledError() : RunKey(key, verifications);
     if (absl::IsCancelled(status)) {
       report_.cancelled = true;
       break;
@@ -257,6 +271,7 @@ absl::StatusOr<TuneReport> Tuner::Run() {
       continue;
     }
     KVR_RETURN_IF_ERROR(status);
+    measuring_->Reach(measurements);
   }
   report_.respawns = worker_->respawns();
   return std::move(report_);

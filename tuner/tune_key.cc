@@ -81,6 +81,15 @@ class Race {
   std::vector<std::set<int>> told_;  // [shape]: subjects
 };
 
+// "no config of 'mine' passed"
+std::string NonePassed(absl::Span<const std::string> variants) {
+  std::string names;
+  for (const std::string& name : variants) {
+    StrAppend(&names, names.empty() ? "'" : ", '", name, "'");
+  }
+  return StrCat("no config of ", names, " passed");
+}
+
 }  // namespace
 
 absl::Status Tuner::Verify(Key& key) {
@@ -99,16 +108,15 @@ absl::Status Tuner::Verify(Key& key) {
                            worker_->Verify({spec.name, named, {seeds_.front()}},
                                            ItemOf(candidate, std::move(path))));
       Trial& trial = TrialOf(candidate, axes);
-      trial.status = verdict.status;
-      trial.reason = verdict.reason;
-      trial.max_abs = verdict.max_abs;
-      trial.max_rel = verdict.max_rel;
       if (verdict.status == TrialStatus::kPassed) {
         passed.push_back(candidate);
+        trial.status = TrialStatus::kPassed;
+        trial.reason.clear();
       } else {
-        verifying_->Note(StrCat(CandidateText(candidate), ": ", TrialStatusName(verdict.status),
-                                ": ", verdict.reason));
+        Fail(candidate, axes, verdict.status, verdict.reason);
       }
+      trial.max_abs = verdict.max_abs;
+      trial.max_rel = verdict.max_rel;
       report_.respawns = worker_->respawns();
       verifying_->Done();
     }
@@ -141,11 +149,7 @@ absl::Status Tuner::Measure(Key& key, TunedKey& tuned) {
             *worker_, {spec.name, NamedAxes(spec, key.shapes[shape]), seeds_}, items, epoch_us);
       },
       [&](size_t shape, int i, const Verdict& verdict) {
-        Trial& trial = TrialOf(key.candidates[i], key.shapes[shape]);
-        trial.status = verdict.status;
-        trial.reason = verdict.reason;
-        measuring_->Note(StrCat(CandidateText(key.candidates[i]), ": ",
-                                TrialStatusName(trial.status), ": ", trial.reason));
+        Fail(key.candidates[i], key.shapes[shape], verdict.status, verdict.reason);
       },
       *measuring_);
 
@@ -212,6 +216,10 @@ absl::Status Tuner::Measure(Key& key, TunedKey& tuned) {
     tuned.note = "no config gave a measurement";
     return absl::OkStatus();
   }
+  if (!AnyRequestedPassed(key)) {  // they failed while being timed
+    tuned.note = NonePassed(request_.variants);
+    return absl::OkStatus();
+  }
   const Candidate& winner = key.candidates[picked.winner];
   tuned.variant = winner.variant->name;
   tuned.config = winner.config;
@@ -225,7 +233,7 @@ absl::Status Tuner::Publish(const Key& key, const Candidate& winner, TunedKey& t
     return absl::OkStatus();
   }
   if (request_.selection_file.empty() || !request_.publish) {
-    tuned.note = "not published: not asked to";
+    tuned.note = "not stored: name a file with --selections to keep what is selected";
     return absl::OkStatus();
   }
   Selection selection;
@@ -273,7 +281,18 @@ void Tuner::NoteLosses() {
                           " has selections that would be deleted: ", lost));
 }
 
-absl::Status Tuner::RunKey(Key& key) {
+bool Tuner::AnyRequestedPassed(const Key& key) {
+  const std::vector<std::string>& names = request_.variants;
+  if (names.empty()) return !key.candidates.empty();
+  return std::any_of(key.candidates.begin(), key.candidates.end(), [&](const Candidate& candidate) {
+    return std::find(names.begin(), names.end(), candidate.variant->name) != names.end() &&
+           std::all_of(key.shapes.begin(), key.shapes.end(), [&](const AxisVector& axes) {
+             return TrialOf(candidate, axes).status == TrialStatus::kPassed;
+           });
+  });
+}
+
+absl::Status Tuner::RunKey(Key& key, int verified) {
   const OpSpec& spec = work_.op->spec();
   TunedKey tuned;
   tuned.key = policy_->Named(key.bucket);
@@ -281,8 +300,12 @@ absl::Status Tuner::RunKey(Key& key) {
   for (const AxisVector& axes : key.proofs) tuned.verified.push_back(NamedAxes(spec, axes));
   DropRepeats(key);
   KVR_RETURN_IF_ERROR(Verify(key));
-  if (key.candidates.empty()) {
+  verifying_->Reach(verified);
+  if (key.candidates.empty() && request_.variants.empty()) {
     tuned.note = "no config passed; the baseline serves this key";
+  } else if (!AnyRequestedPassed(key)) {
+    // Measuring what is selected already, or the baseline, would answer another question.
+    tuned.note = NonePassed(request_.variants);
   } else {
     KVR_RETURN_IF_ERROR(Measure(key, tuned));
   }

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,7 +46,7 @@ class Tuner {
   void AddProofs(const AxisVector& asked, Key& key);
   void PruneKey(Key& key);
   void Build();
-  absl::Status RunKey(Key& key);
+  absl::Status RunKey(Key& key, int verified);  // `verified`: the steps then behind it
   absl::Status Verify(Key& key);
   void DropRepeats(Key& key);
   absl::Status Measure(Key& key, TunedKey& tuned);
@@ -53,10 +54,30 @@ class Tuner {
   Publication PublicationOf(const Key& key, Selection selection) const;
   void NoteLosses();
 
+  // Steps of a phase that a key may take, whatever drops out of it.
+  static int VerifySteps(const Key& key) {
+    return static_cast<int>(key.candidates.size() * (key.shapes.size() + key.proofs.size()));
+  }
+  static int MeasureSteps(const Key& key) {
+    return static_cast<int>((2 + kMeasureSlices) * key.shapes.size());
+  }
   void Prune(const Candidate& candidate, const AxisVector& axes, std::string reason) {
     report_.pruned.push_back({candidate.variant->name, candidate.config, std::move(reason),
                               NamedAxes(work_.op->spec(), axes)});
   }
+  // Records a failure, and notes the first of its kind.
+  void Fail(const Candidate& candidate, const AxisVector& axes, TrialStatus status,
+            std::string reason);
+  // Leaves a config out whose plan cannot be had: as a misfit, or as a failure.
+  void Drop(const Candidate& candidate, const AxisVector& axes, std::string reason, bool fault) {
+    if (fault) {
+      Fail(candidate, axes, TrialStatus::kRuntimeError, std::move(reason));
+    } else {
+      Prune(candidate, axes, std::move(reason));
+    }
+  }
+  // Did a config of a variant that the request names pass all it was put to?
+  bool AnyRequestedPassed(const Key& key);
   Trial& TrialOf(const Candidate& candidate, const AxisVector& axes);
   const absl::StatusOr<Built>& BuiltOf(const Candidate& candidate) const;
   absl::StatusOr<std::vector<WorkItem>> Items(const Key& key);
@@ -76,6 +97,7 @@ class Tuner {
   std::map<std::pair<const Variant*, Config>, size_t> index_;  // into all_ and built_
   std::vector<absl::StatusOr<Built>> built_;
   std::unique_ptr<PhaseProgress> verifying_, measuring_;
+  std::set<std::string> noted_;  // kinds of failures
 };
 
 }  // namespace kvr

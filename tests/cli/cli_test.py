@@ -61,6 +61,56 @@ class Kvr(unittest.TestCase):
         with open(os.path.join(directory, "variant.toml"), "w", encoding="utf-8") as file:
             file.write(EXTENDING.format(name=name))
 
+    def broken(self, name, table):
+        """A root with one bundle, the extended baseline and `table` besides."""
+        root = os.path.join(self.scratch, name)
+        self.bundle(root, name)
+        with open(os.path.join(root, name, "variant.toml"), "a", encoding="utf-8") as file:
+            file.write(table)
+        return root
+
+    def test_a_plan_that_divides_by_zero_is_a_failure_and_an_unmet_constraint_is_not(self):
+        faulty = self.broken("divides", "\n[let]\nnsplit = \"min(ceildiv(TARGET_CTAS, unsplit_ctas), NSPLIT_MAX, "
+                             "floordiv(topk, MIN_CHUNK - 8))\"\n")
+        use = ("--plugins", faulty, "--device", "host", "--variant", "divides", "--axes", SMALL)
+        report = self.json("verify", OP, *use, code=1)
+        self.assertEqual([result["status"] for result in report["results"]], ["RUNTIME_ERROR"])
+        self.assertIn("division by zero", report["results"][0]["reason"])
+        self.assertEqual(report["skipped"], [])
+        done = self.kvr("tune", OP, *use, code=1)
+        self.assertIn("division by zero", done.stdout)
+        self.assertIn("no config of 'divides' passed", done.stdout)
+        self.assertIn("0 configs pruned", done.stdout)
+
+        narrow = self.broken("narrow", "")
+        manifest = os.path.join(narrow, "narrow/variant.toml")
+        with open(manifest, encoding="utf-8") as file:
+            text = file.read()
+        with open(manifest, "w", encoding="utf-8") as file:
+            file.write(text.replace("extends =", "constraints = [\"topk > 4000\"]\nextends ="))
+        report = self.json("verify", OP, "--plugins", narrow, "--device", "host", "--axes", SMALL)
+        skipped = [skip["reason"] for skip in report["skipped"] if skip["variant"] == "narrow"]
+        self.assertEqual(len(skipped), 1)
+        self.assertIn("topk > 4000; choose", skipped[0])
+
+    def test_what_plugins_names_must_not_be_refused(self):
+        root = self.broken("refused", "\n[lets]\nx = 1\n")
+        self.json("list", "--plugins", root, code=1)
+        self.json("list", "--plugins", "/no/such/root", code=1)
+        done = self.kvr("list", "mine", "--plugins", root, code=2)
+        self.assertIn("lets", done.stderr)
+        self.kvr("verify", OP, "--plugins", root, "--device", "host", "--variant", "w8", "--axes", SMALL, code=1)
+        searched = dict(self.environment, KVR_PLUGIN_PATH=root)
+        self.assertEqual(len(self.json("list", environment=searched)["rejected"]), 1)
+
+    def test_tune_says_how_each_variant_did_and_where_the_selections_are_once(self):
+        done = self.kvr("tune", OP, "--device", "host", "--axes", SMALL)
+        self.assertIn("best config", done.stdout)
+        self.assertEqual(done.stdout.count("not stored"), 1)
+        last = [line for line in done.stderr.splitlines() if line.startswith("verify ")][-1]
+        count, total = last.split()[1].split("/")
+        self.assertEqual(count, total)
+
     def test_list_has_the_fields_scripts_read(self):
         ops = {op["name"]: op["variants"] for op in self.json("list")["ops"]}
         names = [variant["name"] for variant in ops[OP]]
@@ -158,11 +208,12 @@ class Kvr(unittest.TestCase):
         self.bundle(root, "broken")
         with open(os.path.join(root, "broken/variant.toml"), "a", encoding="utf-8") as file:
             file.write("\n[lets]\nx = 1\n")
-        rejected = self.json("list", "--plugins", root)["rejected"]
+        rejected = self.json("list", "--plugins", root, code=1)["rejected"]
         self.assertEqual(len(rejected), 1)
         self.assertIn("lets", rejected[0]["what"])
         self.assertTrue(rejected[0]["fix"])
-        done = self.kvr("verify", OP, "--plugins", root, "--device", "host", "--variant", "baseline", "--axes", SMALL)
+        done = self.kvr("verify", OP, "--plugins", root, "--device", "host", "--variant", "baseline", "--axes", SMALL,
+                        code=1)
         self.assertIn("lets", done.stderr)
 
     def test_wrong_input_is_one_line_of_what_and_one_of_the_fix(self):
@@ -180,6 +231,8 @@ class Kvr(unittest.TestCase):
             (("explain", OP, "--profile", "h200", "--device", "host"), "--profile"),
             (("verify", OP, "--timeout", "-1"), "--timeout"),
             (("verifi", OP), "verifi"),
+            (("cache", "lss"), "'ls'"),
+            (("verify", OP, "--axes", "topk=-1"), "negative"),
         ):
             done = self.kvr(*arguments, code=2)
             self.assertEqual(done.stdout, "", arguments)

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/status.h"
 #include "tests/tuner/fixture.h"
 #include "tuner/feasibility.h"
 
@@ -77,6 +78,35 @@ TEST_F(SpaceTest, AConstraintThatIsNotMetIsTheReason) {
   EXPECT_TRUE(feasible.candidates.empty());
   ASSERT_EQ(feasible.pruned.size(), 1u);
   EXPECT_THAT(feasible.pruned[0].reason, HasSubstr("topk <= 4096"));
+}
+
+TEST_F(SpaceTest, APlanThatCannotBeEvaluatedIsAFaultAndAConstraintIsNone) {
+  auto variant = test::SplitVariant(op_.spec());
+  variant->plan.kernels[0].block[0] = Expr::Constant(2048);
+  auto space = BuildSpace({variant}, {}, Coverage::kDefault);
+  Feasible feasible = PruneStatically(space->candidates, seed_shape_, device_);
+  ASSERT_EQ(feasible.pruned.size(), 1u);
+  EXPECT_FALSE(feasible.pruned[0].fault);
+  EXPECT_THAT(feasible.pruned[0].reason, HasSubstr("1...1024"));  // the fix names the limit
+
+  class Failing final : public PlanFunction {
+    absl::Status Values(absl::Span<const int64_t>, absl::Span<const int64_t>, const DeviceInfo&,
+                        absl::Span<int64_t>) const override {
+      return Error(absl::StatusCode::kInvalidArgument, "its own fault", "mend it");
+    }
+  };
+  variant = test::SplitVariant(op_.spec());
+  variant->plan.function = std::make_shared<Failing>();
+  space = BuildSpace({variant}, {}, Coverage::kDefault);
+  feasible = PruneStatically(space->candidates, seed_shape_, device_);
+  ASSERT_EQ(feasible.pruned.size(), 1u);
+  EXPECT_TRUE(feasible.pruned[0].fault);
+  EXPECT_EQ(feasible.pruned[0].reason, "its own fault; mend it");
+}
+
+TEST(ReasonTest, ReasonsThatDifferInNumbersAloneAreOfOneKind) {
+  EXPECT_EQ(ReasonKind("smem = 90000 bytes"), ReasonKind("smem = 7 bytes"));
+  EXPECT_NE(ReasonKind("smem = 90000 bytes"), ReasonKind("smem = 90000 threads"));
 }
 
 TEST_F(SpaceTest, LaunchScopeConfigsWithTheSamePlanAreTheSameWork) {

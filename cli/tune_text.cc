@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/tune_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "cli/table.h"
+#include "cli/work.h"
+#include "core/strings.h"
+#include "tuner/feasibility.h"
+
+namespace kvr::cli {
+namespace {
+
+constexpr int kCell = 24;  // of a text in the table of variants, so that its lines fit 80
+
+bool Has(const std::vector<Axes>& shapes, const Axes& axes) {
+  return std::find(shapes.begin(), shapes.end(), axes) != shapes.end();
+}
+
+// One reason, and how many configs have it.
+struct Tally {
+  std::string variant, label, reason;
+  int count = 0;
+};
+
+// Grouped by variant and kind of reason, in the order met.
+class Tallies {
+ public:
+  void Add(const std::string& variant, std::string label, const std::string& reason) {
+    const std::string kind = ReasonKind(reason);
+    const auto [found, added] = index_.emplace(std::tuple(variant, label, kind), tallies_.size());
+    if (added) tallies_.push_back({variant, std::move(label), reason, 0});
+    ++tallies_[found->second].count;
+  }
+  const std::vector<Tally>& all() const { return tallies_; }
+
+ private:
+  std::map<std::tuple<std::string, std::string, std::string>, size_t> index_;
+  std::vector<Tally> tallies_;
+};
+
+// The gist of a prune reason: "same plan", "topk <= 4096", "block.x = 2048 (2048) is out of range".
+std::string Gist(const std::string& reason) {
+  std::string gist = reason.substr(0, reason.find("; "));
+  for (const std::string_view end : {" at these axes", " and plan as "}) {
+    gist = gist.substr(0, gist.find(end));
+  }
+  if (const size_t colon = gist.rfind(": "); colon != std::string::npos) gist.erase(0, colon + 2);
+  return Fit(gist, kCell);
+}
+
+// How one variant's configs did for one key.
+struct Standing {
+  struct Times {
+    std::vector<double> screen, finals;
+  };
+  std::map<Config, Times> times;
+  std::set<Config> failed, pruned;
+  Tallies why_pruned;
+};
+
+// Over the shapes of a key, like the selections; negative where one is missing.
+double GeometricMean(const std::vector<double>& values, size_t shapes) {
+  if (values.size() < shapes) return -1;
+  double sum = 0;
+  for (double value : values) sum += std::log(value);
+  return std::exp(sum / static_cast<double>(values.size()));
+}
+
+std::map<std::string, Standing> StandingsOf(const TunedKey& key, const TuneReport& report) {
+  std::map<std::string, Standing> standings;
+  for (const Trial& trial : report.trials) {
+    const bool measured = Has(key.shapes, trial.axes);
+    if (!measured && !Has(key.verified, trial.axes)) continue;
+    Standing& standing = standings[trial.variant];
+    if (trial.status != TrialStatus::kPassed) standing.failed.insert(trial.config);
+    if (!measured || trial.screen_us < 0) continue;
+    Standing::Times& times = standing.times[trial.config];
+    times.screen.push_back(trial.screen_us);
+    if (trial.median_us >= 0) times.finals.push_back(trial.median_us);
+  }
+  for (const TuneReport::PrunedConfig& config : report.pruned) {
+    if (!Has(key.shapes, config.axes)) continue;
+    Standing& standing = standings[config.variant];
+    standing.pruned.insert(config.config);
+    standing.why_pruned.Add(config.variant, "", config.reason);
+  }
+  return standings;
+}
+
+std::vector<std::string> Line(const Catalog& catalog, const std::string& op,
+                              const std::string& variant, const Standing& standing, size_t shapes) {
+  const Config* best = nullptr;
+  std::pair<bool, double> best_us;  // a screening median counts after every final one
+  for (const auto& [config, times] : standing.times) {
+    if (standing.failed.count(config) > 0) continue;
+    const double last = GeometricMean(times.finals, shapes);
+    const double us = last >= 0 ? last : GeometricMean(times.screen, shapes);
+    if (us < 0) continue;
+    const std::pair<bool, double> candidate(last < 0, us);
+    if (best != nullptr && !(candidate < best_us)) continue;
+    best = &config;
+    best_us = candidate;
+  }
+  const std::vector<Tally>& why = standing.why_pruned.all();
+  const auto most = std::max_element(
+      why.begin(), why.end(), [](const Tally& a, const Tally& b) { return a.count < b.count; });
+  return {variant,
+          best == nullptr ? "-" : Fit(ShortConfig(catalog, op, variant, *best), kCell),
+          best == nullptr ? "-" : Microseconds(best_us.second),
+          StrCat(standing.times.size()),
+          StrCat(standing.failed.size()),
+          StrCat(standing.pruned.size()),
+          most == why.end() ? "" : Gist(most->reason)};
+}
+
+void PrintVariants(const Catalog& catalog, const std::string& op, const TuneReport& report) {
+  for (const TunedKey& key : report.selections) {
+    Table table({{"variant"},
+                 {"best config"},
+                 {"median", Table::Align::kRight},
+                 {"timed", Table::Align::kRight},
+                 {"failed", Table::Align::kRight},
+                 {"pruned", Table::Align::kRight},
+                 {"mostly for"}});
+    for (const auto& [variant, standing] : StandingsOf(key, report)) {
+      table.Row(Line(catalog, op, variant, standing, key.shapes.size()));
+    }
+    if (table.empty()) continue;
+    Print("\n" + (report.selections.size() > 1 ? AxesText(key.key) + "\n" : std::string()));
+    Print(table.Render(TerminalWidth()));
+  }
+  Print("\n");
+}
+
+// A key's own axes, and what is not at the op's default.
+std::string ShapeOf(const Catalog& catalog, const std::string& op, const Axes& key,
+                    const Axes& axes) {
+  const absl::StatusOr<const Catalog::Op*> found = catalog.FindOp(op);
+  if (!found.ok()) return AxesText(axes);
+  Axes shown;
+  for (const AxisSpec& axis : (*found)->spec().axes) {
+    const auto it = axes.find(axis.name);
+    if (it == axes.end() || axis.is_const) continue;
+    if (key.count(axis.name) > 0 || it->second != axis.default_value) shown.insert(*it);
+  }
+  return shown.empty() ? "defaults" : AxesText(shown);
+}
+
+void PrintShapes(const Catalog& catalog, const std::string& op, const TuneReport& report) {
+  for (const TunedKey& key : report.selections) {
+    const auto text = [&](const std::vector<Axes>& shapes) {
+      std::string list;
+      for (const Axes& axes : shapes) {
+        list += (list.empty() ? "" : "; ") + ShapeOf(catalog, op, key.key, axes);
+      }
+      return list;
+    };
+    Print(AxesText(key.key) + ": measured at " + text(key.shapes) +
+          (key.verified.empty() ? "" : ", verified at " + text(key.verified) + " too") + "\n");
+  }
+}
+
+// One that all keys share is said once, of all.
+void PrintNotes(const std::vector<std::string>& none_passed, const TuneReport& report) {
+  std::set<std::string> said;
+  for (const TunedKey& key : report.selections) {
+    const bool shared = std::all_of(report.selections.begin(), report.selections.end(),
+                                    [&](const TunedKey& other) { return other.note == key.note; });
+    if (key.note.empty() || (shared && !said.insert(key.note).second)) continue;
+    Print((shared ? "" : AxesText(key.key) + ": ") + key.note + "\n");
+  }
+  for (const std::string& variant : none_passed) {
+    const std::string line = "no config of '" + variant + "' passed";
+    if (said.insert(line).second) Print(line + "\n");
+  }
+}
+
+void PrintFailedAndPruned(const TuneReport& report) {
+  Tallies failed, pruned;
+  int failures = 0;
+  for (const Trial& trial : report.trials) {
+    if (trial.status == TrialStatus::kPassed) continue;
+    ++failures;
+    failed.Add(trial.variant, std::string(TrialStatusName(trial.status)), trial.reason);
+  }
+  for (const TuneReport::PrunedConfig& config : report.pruned) {
+    pruned.Add(config.variant, "", config.reason);
+  }
+  for (const Tally& tally : failed.all()) {
+    Print(StrCat("failed: ", tally.variant, ": ", Count(static_cast<size_t>(tally.count), "run"),
+                 ": ", tally.label, ": ", tally.reason, "\n"));
+  }
+  for (const Tally& tally : pruned.all()) {
+    Print(StrCat("pruned: ", tally.variant, ": ", Count(static_cast<size_t>(tally.count), "config"),
+                 ": ", tally.reason, "\n"));
+  }
+  Print(StrCat(Count(report.pruned.size(), "config"), " pruned before running, ", failures,
+               " failed; measured on ", report.device.name, "\n"));
+}
+
+std::string SessionText(const DeviceInfo& device, const SessionInfo& session) {
+  const std::string_view caches = session.cold          ? "L2-cold"
+                                  : device.l2_bytes > 0 ? "L2-warm"
+                                                        : "L2 of unknown size";
+  return absl::StrFormat("timed eagerly, %s, over %d buffer sets, %d to %d launches an epoch\n",
+                         caches, session.buffer_sets, session.launches_least,
+                         session.launches_most);
+}
+
+}  // namespace
+
+std::vector<std::string> NonePassed(const std::vector<std::string>& named,
+                                    const TuneReport& report) {
+  std::vector<std::string> none;
+  for (const std::string& name : named) {
+    if (std::none_of(report.trials.begin(), report.trials.end(), [&](const Trial& trial) {
+          return trial.variant == name && trial.status == TrialStatus::kPassed &&
+                 trial.screen_us >= 0;
+        })) {
+      none.push_back(name);
+    }
+  }
+  return none;
+}
+
+void PrintTuneText(const Catalog& catalog, const std::string& op, const std::string& selections,
+                   const std::vector<std::string>& named, const TuneReport& report) {
+  Table table({{"key"},
+               {"selected"},
+               {"config"},
+               {"median", Table::Align::kRight},
+               {"incumbent", Table::Align::kRight},
+               {"gain", Table::Align::kRight}});
+  for (const TunedKey& key : report.selections) {
+    const bool raced = !key.incumbent_variant.empty();
+    table.Row({AxesText(key.key), key.variant.empty() ? "nothing" : key.variant,
+               key.variant.empty() ? "" : ShortConfig(catalog, op, key.variant, key.config),
+               key.variant.empty() ? "-" : Microseconds(key.median_us),
+               raced ? Microseconds(key.incumbent_us) : "-",
+               raced ? absl::StrFormat("%.1f %%", 100 * key.gain) : "-"});
+  }
+  Print(table.Render(TerminalWidth()));
+  PrintVariants(catalog, op, report);
+  PrintShapes(catalog, op, report);
+  PrintSkipped(report.skipped);
+  PrintFailedAndPruned(report);
+  if (report.session.buffer_sets > 0) Print(SessionText(report.device, report.session));
+  if (report.device.kind == "host") Print("host timings rank nothing on a GPU\n");
+  PrintNotes(NonePassed(named, report), report);
+  if (!report.digest.empty()) {
+    Print(StrCat("selections in ", selections, ", digest ", report.digest.substr(0, 12), "\n"));
+  }
+}
+
+}  // namespace kvr::cli
