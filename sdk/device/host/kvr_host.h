@@ -23,9 +23,9 @@
 // elsewhere, in a collective with another mask or fn for instance), and a barrier that part of the
 // block cannot reach, end the launch with an error that names block, thread, `name` and the line.
 // So do two accesses to shared memory, one of them a write, that no barrier, collective of their
-// warp, atomic operation or fence lies between, and what the CPU refuses: an address without memory,
-// an integer division by zero, and a misaligned vector where its instruction minds (a load that
-// became part of an arithmetic instruction does not). These three come without the line.
+// warp, atomic operation or fence lies between, and what the CPU refuses: an address without
+// memory, an integer division by zero, and a misaligned vector where its instruction minds (a load
+// that became part of an arithmetic instruction does not). These three come without the line.
 #pragma once
 
 #define KVR_HOST 1
