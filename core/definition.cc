@@ -343,6 +343,12 @@ class Reader {
         op_.inputs[op_.TensorIndex(name)].scalar_default = value.get<double>();
       }
     }
+    // Without defaults of its own a published definition loads whatever it demands of its axes.
+    if (kvr->contains("axis_defaults")) {
+      if (absl::Status met = ResolveAxes(op_, {}).status(); !met.ok()) {
+        return Fail("kvr.axis_defaults", What(met), "give defaults that meet every constraint");
+      }
+    }
     KVR_RETURN_IF_ERROR(Text(*kvr, "kvr", "key_policy", false, &op_.key_policy));
     absl::StatusOr<KeyPolicy> policy = KeyPolicy::Parse(op_.key_policy, op_);
     if (!policy.ok()) return Fail("kvr.key_policy", policy.status());

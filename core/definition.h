@@ -18,9 +18,10 @@
 //   "kvr": {"axis_defaults": {"num_tokens": 64}, "scalar_defaults": {"sm_scale": 0.0722},
 //           "key_policy": "topk:pow2"}
 //
-// Everything else is an error: unknown or duplicate keys, wrong types, shapes over unknown axes,
-// more axes, tensors or dimensions than core/op.h and core/tensor.h allow. Errors name the file and
-// the field ("inputs.q.dtype"), and the line and column where the text is no JSON.
+// Everything else is an error: axis_defaults that break a constraint, unknown or duplicate keys,
+// wrong types, shapes over unknown axes, more axes, tensors or dimensions than core/op.h and
+// core/tensor.h allow. Errors name the file and the field ("inputs.q.dtype"), and the line and
+// column where the text is no JSON.
 //
 // Threading: pure function.
 #pragma once

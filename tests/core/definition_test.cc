@@ -132,6 +132,18 @@ TEST(Definition, ConstraintsAreParsed) {
               IsError(kInvalid, "kvr.key_policy: key policy", "pow2"));
 }
 
+TEST(Definition, DefaultsThatBreakAConstraintAreRefused) {
+  EXPECT_THAT(
+      Changed(", \"len_indptr\": 65", ""),
+      IsError(kInvalid, "kvr.axis_defaults: op 'sample_paged_gather' requires len_indptr ==",
+              "meet every constraint"));
+  EXPECT_THAT(Changed("\"axis_defaults\": {\"num_tokens\": 64, \"page_size\": 16, "
+                      "\"len_indptr\": 65},",
+                      ""),
+              testing::Property(&absl::Status::ok, true))
+      << "a definition without defaults loads as it is";
+}
+
 TEST(Definition, LimitsOfTheOpAreKept) {
   std::string axes, inputs;
   for (int i = 0; i <= kMaxAxes; ++i) {
