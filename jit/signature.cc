@@ -185,13 +185,19 @@ void CheckKernel(const OpSpec& op, const KernelSpec& kernel, int index, const Fo
       where = {site.file, parameter.at.line, parameter.at.column};
       is = " is '" + parameter.text + "', but ";
     }
-    std::string condition = llvm::formatv("kvr_signature::Takes<{0}, {1}, {2}, P...>::value", count,
-                                          i, TypeOf(op, arg, CanonicalName(arg.dtype)))
-                                .str();
+    const std::string type = TypeOf(op, arg, CanonicalName(arg.dtype));
+    std::string condition =
+        llvm::formatv("kvr_signature::Takes<{0}, {1}, {2}, P...>::value", count, i, type).str();
+    std::string needs = "'" + ParameterType(op, arg) + "'";
+    if (arg.kind == ArgSpec::Kind::kWorkspace) {  // one kernel writes it, another may only read it
+      condition += llvm::formatv(" || kvr_signature::Takes<{0}, {1}, const {2}, P...>::value",
+                                 count, i, type)
+                       .str();
+      needs += " or 'const " + ParameterType(op, arg) + "'";
+    }
     writer->Assert(where, condition,
                    "kernel '" + kernel.name + "': parameter " + std::to_string(i + 1) + is +
-                       "the manifest passes '" + arg.text + "', which needs '" +
-                       ParameterType(op, arg) + "'");
+                       "the manifest passes '" + arg.text + "', which needs " + needs);
   }
   writer->Code(made);
   writer->At(site, "static_assert(" + check + "<decltype(&" + kernel.entry + ")>::made);");

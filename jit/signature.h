@@ -2,7 +2,8 @@
 //
 // The generated assertions: each kernel of a plan takes exactly the parameters that the manifest
 // passes. A tensor is `const T*` (input) or `T*` (output), a scalar its type by value, a workspace
-// region `T*`, a value `int` or `long long` (`long` is as good: both are 64 bits here).
+// region `T*` or `const T*`, a value `int` or `long long` (`long` is as good: both are 64 bits
+// here).
 //
 // Each assertion stands, by #line, at the parameter it is about in the author's source; where the
 // source does not show it, at the kernel's name; failing that, at the manifest's [[kernel]].
@@ -21,7 +22,8 @@
 
 namespace kvr {
 
-// The parameter type that `arg` needs, in words of CUDA C++: "const __nv_bfloat16*".
+// The parameter type that `arg` needs, in words of CUDA C++: "const __nv_bfloat16*". Of a workspace
+// region the one without const, though either fits.
 std::string ParameterType(const OpSpec& op, const ArgSpec& arg);
 
 // Headers that declare the types which the plan's arguments need.

@@ -91,7 +91,7 @@ TEST_F(NvrtcTest, ReportsAWrongParameterTypeAtItsLine) {
   Replace(&variant.sources[0].content, "      float* partial,", "      double* partial,");
   EXPECT_EQ(Refusal(variant),
             "scale.cu:10:7: error: kernel 'scale': parameter 3 is 'double* partial', but the "
-            "manifest passes 'workspace.partial', which needs 'float*'\n"
+            "manifest passes 'workspace.partial', which needs 'float*' or 'const float*'\n"
             "      double* partial,\n"
             "      ^");
 }
@@ -114,6 +114,15 @@ TEST_F(NvrtcTest, ReportsEveryKindOfWrongParameter) {
     EXPECT_THAT(what, HasSubstr(c.message)) << c.to;
     EXPECT_THAT(what, StartsWith("scale.cu:")) << c.to;
   }
+}
+
+TEST_F(NvrtcTest, TakesWorkspaceThatIsOnlyRead) {
+  Variant variant = ScaleVariant();
+  Replace(&variant.sources[0].content, "      float* partial,", "      const float* partial,");
+  Replace(&variant.sources[0].content, "partial[0] = static_cast<float>(elements)",
+          "y[0] = __float2bfloat16(partial[0])");
+  absl::StatusOr<Built> built = Build(variant);
+  EXPECT_TRUE(built.ok()) << built.status();
 }
 
 TEST_F(NvrtcTest, TakesLongForAnI64) {

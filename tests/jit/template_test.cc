@@ -40,7 +40,7 @@ static_assert(kvr_signature::Takes<6, 0, const __nv_bfloat16*, P...>::value, "ke
 #line 9 "scale.cu"
 static_assert(kvr_signature::Takes<6, 1, float, P...>::value, "kernel 'scale': parameter 2 is 'float alpha', but the manifest passes 'alpha', which needs 'float'");
 #line 10 "scale.cu"
-static_assert(kvr_signature::Takes<6, 2, float*, P...>::value, "kernel 'scale': parameter 3 is 'float* partial', but the manifest passes 'workspace.partial', which needs 'float*'");
+static_assert(kvr_signature::Takes<6, 2, float*, P...>::value || kvr_signature::Takes<6, 2, const float*, P...>::value, "kernel 'scale': parameter 3 is 'float* partial', but the manifest passes 'workspace.partial', which needs 'float*' or 'const float*'");
 #line 11 "scale.cu"
 static_assert(kvr_signature::Takes<6, 3, __nv_bfloat16*, P...>::value, "kernel 'scale': parameter 4 is '__nv_bfloat16* y', but the manifest passes 'y', which needs '__nv_bfloat16*'");
 #line 11 "scale.cu"
