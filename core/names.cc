@@ -90,7 +90,8 @@ absl::StatusOr<int64_t> ParseInteger(std::string_view text, bool negative) {
     return absl::ascii_isdigit(static_cast<unsigned char>(c));
   });
   if (!all_digits) {
-    const bool minus = text.size() > 1 && text[0] == '-' && ParseInteger(text, true).ok();
+    const bool minus =
+        !negative && text.size() > 1 && text[0] == '-' && ParseInteger(text, true).ok();
     return Error(absl::StatusCode::kInvalidArgument,
                  StrCat(Quoted(text), minus ? " is negative" : " is no integer"),
                  negative ? "give a decimal integer, as in 16 or -1"
