@@ -21,10 +21,21 @@ constexpr absl::Duration kRedraw = absl::Milliseconds(50);
 constexpr absl::Duration kPlainLine = absl::Seconds(5);
 
 std::atomic<bool> interrupted{false};
+std::atomic<bool> line_open{false};  // a bar is drawn
+std::atomic<Phase> phase{Phase::kCompile};
 
+void Say(std::string_view text) {
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+}
+
+// Only what a signal handler may call.
 extern "C" void OnInterrupt(int) {
-  interrupted.store(true);
   std::signal(SIGINT, SIG_DFL);
+  interrupted.store(true);
+  Say(line_open.load() ? "\nkvr: interrupted: waiting for this step of "
+                       : "kvr: interrupted: waiting for this step of ");
+  Say(PhaseName(phase.load()));
+  Say(" to end; again to stop now\n");
 }
 
 int ErrorWidth() {
@@ -60,9 +71,11 @@ void ProgressBar::Wipe() {
   if (!drawn_) return;
   std::fputs("\r\033[K", stderr);
   drawn_ = false;
+  line_open = false;
 }
 
 void ProgressBar::Update(const ProgressUpdate& update) {
+  phase = update.phase;
   if (quiet_) return;
   const bool new_phase = !any_ || update.phase != last_phase_;
   const bool last = update.done == update.total;
@@ -80,6 +93,7 @@ void ProgressBar::Update(const ProgressUpdate& update) {
   std::fputs(BarText(update, ErrorWidth() - 1).c_str(), stderr);
   std::fflush(stderr);
   drawn_ = true;
+  line_open = true;
 }
 
 void ProgressBar::Note(std::string_view line) {

@@ -101,6 +101,11 @@ class Operation {
   virtual ~Operation() = default;
   virtual const OpSpec& spec() const = 0;
 
+  // Whose code it is, for messages: "plugin 'my-kernels' (/p/libx.so)"; empty: the caller's own.
+  virtual std::string Origin() const { return ""; }
+  // Loads that code unless it is loaded; everything below does so by itself.
+  virtual absl::Status Load() const { return absl::OkStatus(); }
+
   // Fills every input, deterministically from `seed`. `inputs` have the shapes of TensorShapes.
   virtual absl::Status Generate(const AxisVector& axes, uint64_t seed,
                                 absl::Span<const TensorView> inputs) const = 0;

@@ -189,6 +189,8 @@ class PluginOperation final : public Operation {
       : spec_(std::move(spec)), library_(std::move(library)) {}
 
   const OpSpec& spec() const override { return spec_; }
+  std::string Origin() const override { return library_->Label(); }
+  absl::Status Load() const override { return Code().status(); }
 
   absl::Status Generate(const AxisVector& axes, uint64_t seed,
                         absl::Span<const TensorView> inputs) const override {

@@ -63,8 +63,9 @@ absl::Status CheckCode(const CodeEntry& code, std::string_view key, const Place&
                    "wrap the bundle with kvr_add_plugin(), or do without");
   }
   if (!code.library->section().has_code) {
-    return Invalid(at, StrCat(key, " needs code, and the library exports no kvr_plugin_v1"),
-                   "define KVR_EXPORT const kvr_plugin* kvr_plugin_v1(void) in its sources");
+    return Invalid(at,
+                   StrCat(key, " needs code, and the library defines no exported kvr_plugin_v1"),
+                   "define it in its sources, with KVR_EXPORT before it");
   }
   return absl::OkStatus();
 }

@@ -9,11 +9,9 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <filesystem>
-#include <system_error>
 #include <utility>
 
 #define BOOST_DLL_USE_STD_FS
@@ -21,6 +19,7 @@
 
 #include "core/status.h"
 #include "core/strings.h"
+#include "plugins/scratch_directory.h"
 
 namespace kvr {
 namespace {
@@ -34,29 +33,20 @@ absl::Status CannotCopy(std::string_view directory, int error) {
                "make room there, or let TMPDIR name another directory");
 }
 
-// One file in a directory of its own, both gone with the object.
+// The library's content in a file of its own, gone with the object.
 class PrivateCopy {
  public:
-  PrivateCopy() = default;
-  ~PrivateCopy() {
-    std::error_code ignored;
-    if (!directory_.empty()) fs::remove_all(directory_, ignored);
-  }
-  PrivateCopy(const PrivateCopy&) = delete;
-  PrivateCopy& operator=(const PrivateCopy&) = delete;
-
   absl::Status Write(std::string_view content, const fs::path& original) {
     // The loader remembers names of what is loaded, and a directory's name may come again.
     static std::atomic<uint64_t> copies = 0;
-    std::error_code error;
-    const fs::path temporary = fs::temp_directory_path(error);
-    if (error) return CannotCopy("a temporary directory", error.value());
-    std::string pattern = (temporary / "kvr-plugin-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) return CannotCopy(temporary.string(), errno);
-    directory_ = pattern;
-    file_ = StrCat(directory_, "/", copies.fetch_add(1), "-", original.filename().string());
+    auto directory = ScratchDirectory::Create("plugin");
+    if (!directory.ok()) {
+      return WithContext("to load it, a copy is needed", directory.status());
+    }
+    directory_ = *std::move(directory);
+    file_ = StrCat(directory_->path(), "/", copies.fetch_add(1), "-", original.filename().string());
     const int fd = open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0700);
-    if (fd < 0) return CannotCopy(directory_, errno);
+    if (fd < 0) return CannotCopy(directory_->path(), errno);
     int failed = 0;
     while (!content.empty() && failed == 0) {
       const ssize_t written = write(fd, content.data(), content.size());
@@ -64,13 +54,14 @@ class PrivateCopy {
       if (written < 0 && errno != EINTR) failed = errno;
     }
     if (close(fd) != 0 && failed == 0) failed = errno;
-    return failed == 0 ? absl::OkStatus() : CannotCopy(directory_, failed);
+    return failed == 0 ? absl::OkStatus() : CannotCopy(directory_->path(), failed);
   }
 
   const std::string& file() const { return file_; }
 
  private:
-  std::string directory_, file_;
+  std::unique_ptr<ScratchDirectory> directory_;
+  std::string file_;
 };
 
 // What the loader said, of the plugin's own file: "cannot be loaded: undefined symbol: x".
@@ -110,8 +101,8 @@ absl::StatusOr<std::unique_ptr<const PluginModule>> PluginModule::Load(std::stri
   }
   std::unique_ptr<PluginModule> module(new PluginModule(std::move(handle)));
   if (!module->handle_->library.has("kvr_plugin_v1")) {
-    return Error(absl::StatusCode::kInvalidArgument, "exports no kvr_plugin_v1",
-                 "define KVR_EXPORT const kvr_plugin* kvr_plugin_v1(void)");
+    return Error(absl::StatusCode::kInvalidArgument, "defines no exported kvr_plugin_v1",
+                 "put KVR_EXPORT before its definition");
   }
   const kvr_plugin* plugin = nullptr;
   try {

@@ -4,6 +4,7 @@
 #include "plugins/scan.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -39,8 +40,9 @@ struct Candidate {
 
 class Admission {
  public:
-  Admission(std::vector<Candidate> candidates, absl::Span<const OpSpec* const> ops)
-      : candidates_(std::move(candidates)), ops_(ops) {}
+  Admission(std::vector<Candidate> candidates, absl::Span<const OpSpec* const> ops,
+            const std::map<std::string, absl::Status>& refused_ops)
+      : candidates_(std::move(candidates)), ops_(ops), refused_ops_(refused_ops) {}
 
   void Run(Scan* scan) {
     for (size_t i = 0; i < candidates_.size(); ++i) {
@@ -77,6 +79,13 @@ class Admission {
     Manifest& manifest = candidates_[index].manifest;
     const OpSpec* op = FindOp(manifest.op.value);
     if (op == nullptr) {
+      if (const auto refused = refused_ops_.find(manifest.op.value);
+          refused != refused_ops_.end()) {
+        return bundle::At(
+            manifest.op.at, absl::StatusCode::kFailedPrecondition,
+            StrCat("operation '", manifest.op.value, "' is refused: ", What(refused->second)),
+            Fix(refused->second));
+      }
       std::vector<std::string_view> known;
       for (const OpSpec* spec : ops_) known.push_back(spec->name);
       return bundle::At(manifest.op.at, UnknownName("op", manifest.op.value, known));
@@ -216,6 +225,7 @@ class Admission {
 
   std::vector<Candidate> candidates_;
   absl::Span<const OpSpec* const> ops_;
+  const std::map<std::string, absl::Status>& refused_ops_;
 };
 
 // Reads what was found: operations at once, bundles as candidates for admission.
@@ -252,6 +262,8 @@ class Reader {
 
   std::vector<Candidate> TakeCandidates() { return std::move(candidates_); }
   absl::Span<const OpSpec* const> ops() const { return ops_; }
+  // Whose definition was read and refused, and why.
+  const std::map<std::string, absl::Status>& refused_ops() const { return refused_ops_; }
 
  private:
   void AddCandidate(std::string path, absl::StatusOr<Manifest> manifest) {
@@ -273,7 +285,7 @@ class Reader {
                          files.ReadText(bundle::kDefinitionName, bundle::kMaxSourceBytes));
     KVR_ASSIGN_OR_RETURN(OpSpec spec, ParseDefinition(json, file));
     if (absl::Status policy = KeyPolicy::Parse(spec.key_policy, spec).status(); !policy.ok()) {
-      return WithContext(file, policy);
+      return Refuse(spec.name, WithContext(file, policy));
     }
     for (const OpSpec* other : ops_) {
       if (other->name != spec.name) continue;
@@ -282,20 +294,27 @@ class Reader {
                    "give it another name, or remove one of the two");
     }
     if (!library->section().has_code) {
-      return Error(absl::StatusCode::kInvalidArgument,
-                   StrCat(file, ": operation '", spec.name,
-                          "' has no code: the library exports no kvr_plugin_v1"),
-                   "define it, with the operation's generator and reference");
+      return Refuse(spec.name,
+                    Error(absl::StatusCode::kInvalidArgument,
+                          StrCat(file, ": operation '", spec.name,
+                                 "' has no code: the library defines no exported kvr_plugin_v1"),
+                          "define it, with KVR_EXPORT before it"));
     }
     scan_->operations.push_back(MakePluginOperation(std::move(spec), library));
     ops_.push_back(&scan_->operations.back()->spec());
     return absl::OkStatus();
   }
 
+  absl::Status Refuse(const std::string& op, absl::Status why) {
+    refused_ops_.emplace(op, why);
+    return why;
+  }
+
   const ScanOptions& options_;
   Scan* scan_;
   std::vector<Candidate> candidates_;
   std::vector<const OpSpec*> ops_;  // known so far
+  std::map<std::string, absl::Status> refused_ops_;
 };
 
 }  // namespace
@@ -310,7 +329,7 @@ Scan ScanPlugins(absl::Span<const std::string> roots, const ScanOptions& options
       reader.ReadDirectory(found.path);
     }
   }
-  Admission(reader.TakeCandidates(), reader.ops()).Run(&scan);
+  Admission(reader.TakeCandidates(), reader.ops(), reader.refused_ops()).Run(&scan);
   return scan;
 }
 

@@ -127,6 +127,7 @@ absl::StatusOr<VerifyReport> VerifyVariants(const Workbench& bench, const Verify
   report.device = worker->device();
   KVR_ASSIGN_OR_RETURN(Work work,
                        Resolve(bench.catalog, request, report.device.target, /*exact_only=*/true));
+  KVR_RETURN_IF_ERROR(work.op->operation->Load());  // what does not load here, no worker is given
   report.skipped = std::move(work.skipped);
   const OpSpec& spec = work.op->spec();
   const std::vector<Candidate>& candidates = work.space.candidates;

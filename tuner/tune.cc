@@ -58,6 +58,7 @@ absl::Status Tuner::Prepare() {
   report_.device = worker_->device();
   KVR_ASSIGN_OR_RETURN(
       work_, Resolve(bench_.catalog, request_, report_.device.target, /*exact_only=*/true));
+  KVR_RETURN_IF_ERROR(work_.op->operation->Load());  // what does not load here, no worker is given
   report_.skipped = work_.skipped;
   KVR_ASSIGN_OR_RETURN(files_, BinaryFiles::Create());
   if (!request_.selection_file.empty()) {

@@ -6,8 +6,8 @@
 //   kvr-worker --device cuda:0 [--plugins DIR]... [--memory BYTES] [--parent PID]
 //   kvr-worker --check-plugin FILE --scratch DIR
 //
-// The second only loads a compiled plugin, by way of DIR, and says what came of it
-// (tuner/worker/try_plugin.h).
+// The second only tries a compiled plugin, by way of DIR, and says what came of it
+// (cli/worker/check_plugin.h).
 // It ends when its stdin closes or its parent dies, whatever a kernel is doing at that time. What
 // kernels print goes to stderr: stdout belongs to the protocol.
 #include <fcntl.h>
@@ -19,12 +19,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "api/platform.h"
+#include "cli/worker/check_plugin.h"
 #include "core/status.h"
 #include "core/strings.h"
-#include "plugins/library.h"
 #include "tuner/worker/server.h"
 
 namespace kvr {
@@ -103,7 +104,14 @@ int Run(int argc, char** argv) {
     return Say(out, arguments.status());
   }
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (!arguments->check_plugin.empty()) return Say(out, CheckPluginLoads(arguments->check_plugin));
+  if (!arguments->check_plugin.empty()) {
+    return Say(out, CheckPlugin(arguments->check_plugin, [out](std::string doing) {
+                 Message stage;
+                 stage.kind = Message::Kind::kStage;
+                 stage.doing = std::move(doing);
+                 WriteLine(out, EncodeMessage(stage));
+               }));
+  }
   if (arguments->parent != 0 && getppid() != arguments->parent) return 1;  // it died before
   LineSource lines(STDIN_FILENO);
 

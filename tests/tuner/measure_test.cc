@@ -140,7 +140,7 @@ class MeasureSessionTest : public ::testing::Test {
       set->inputs = {q};
       sets.push_back(set);
     }
-    bench_ = std::make_unique<Bench>(Bench{device, Stream{}, MemoryBudget{}, [](Stage, int) {}});
+    bench_ = std::make_unique<Bench>(Bench{device, Stream{}, MemoryBudget{}, [](Stage, int, const std::string&) {}});
     auto session = MeasureSession::Open(*bench_, op_, axes_, sets, prepared, epoch_us);
     EXPECT_TRUE(session.ok()) << session.status();
     return session.ok() ? *std::move(session) : nullptr;

@@ -3,6 +3,7 @@
 // The real kvr-worker loads plugins that do wrong, so that this process need not.
 #include "tuner/worker/try_plugin.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -12,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plugins/scan.h"
+#include "plugins/scratch_directory.h"
 
 namespace kvr {
 namespace {
@@ -39,6 +41,38 @@ TEST(TryPlugin, CrashIsNamed) {
   EXPECT_THAT(std::string(TryPlugin(path).message()),
               AllOf(HasSubstr(path), HasSubstr("size 12 is too small")));
   ASSERT_EQ(unsetenv("KVR_TEST_FAULT"), 0);
+}
+
+TEST(TryPlugin, CrashOfAPlanFunctionIsNamed) {
+  ASSERT_EQ(setenv("KVR_TEST_FAULT", "plan aborts", 1), 0);
+  EXPECT_THAT(std::string(TryPlugin(Fixture("kvr_test_faulty.so")).message()),
+              HasSubstr("crashes while calling the plan function of scale_rows/planned: killed by "
+                        "SIGABRT"));
+  ASSERT_EQ(unsetenv("KVR_TEST_FAULT"), 0);
+}
+
+TEST(ScratchDirectory, WhatDeadOwnersLeftIsRemovedAndWhatLivingOnesHoldStays) {
+  std::string temporary = testing::TempDir() + "/kvr-scratch-XXXXXX";
+  ASSERT_NE(mkdtemp(temporary.data()), nullptr);
+  const char* before = getenv("TMPDIR");
+  const std::string kept = before == nullptr ? "" : before;
+  ASSERT_EQ(setenv("TMPDIR", temporary.c_str(), 1), 0);
+  const auto held = ScratchDirectory::Create("plugin");
+  ASSERT_TRUE(held.ok()) << held.status();
+  before == nullptr ? unsetenv("TMPDIR") : setenv("TMPDIR", kept.c_str(), 1);
+  const std::string dead = temporary + "/kvr-binaries-aaaaaa",
+                    young = temporary + "/kvr-plugin-bbbbbb", other = temporary + "/kvr-notes";
+  for (const std::string& path : {dead, young, other}) std::filesystem::create_directory(path);
+  const auto old = std::filesystem::file_time_type::clock::now() - std::chrono::minutes(5);
+  for (const std::string& path : {dead, other, (*held)->path()}) {
+    std::filesystem::last_write_time(path, old);
+  }
+  RemoveAbandonedScratch(temporary);
+  EXPECT_FALSE(std::filesystem::exists(dead));
+  for (const std::string& path : {young, other, (*held)->path()}) {
+    EXPECT_TRUE(std::filesystem::exists(path)) << path;
+  }
+  std::filesystem::remove_all(temporary);
 }
 
 TEST(TryPlugin, CrashLeavesNoFiles) {

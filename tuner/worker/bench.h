@@ -46,7 +46,8 @@ struct Bench {
   Device& device;
   Stream stream;
   MemoryBudget memory;
-  std::function<void(Stage, int subject)> at;  // told before the stage begins
+  // Told before the stage begins; `doing` as Message has it.
+  std::function<void(Stage, int subject, const std::string& doing)> at;
 };
 
 // A fence broke, a kernel faulted, ...: memory of this process or context may be damaged.

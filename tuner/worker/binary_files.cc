@@ -1,7 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -13,25 +10,13 @@
 namespace kvr {
 
 absl::StatusOr<std::unique_ptr<BinaryFiles>> BinaryFiles::Create() {
-  std::error_code error;
-  std::filesystem::path base = std::filesystem::temp_directory_path(error);
-  if (error) base = "/tmp";
-  std::string pattern = (base / "kvr-binaries-XXXXXX").string();
-  if (mkdtemp(pattern.data()) == nullptr) {
-    return Error(absl::StatusCode::kUnavailable,
-                 absl::StrCat("cannot make a directory in ", base.string(), ": ", strerror(errno)),
-                 "point TMPDIR at a directory that can be written");
-  }
-  return std::unique_ptr<BinaryFiles>(new BinaryFiles(std::move(pattern)));
-}
-
-BinaryFiles::~BinaryFiles() {
-  std::error_code ignored;
-  std::filesystem::remove_all(directory_, ignored);
+  KVR_ASSIGN_OR_RETURN(std::unique_ptr<ScratchDirectory> directory,
+                       ScratchDirectory::Create("binaries"));
+  return std::unique_ptr<BinaryFiles>(new BinaryFiles(std::move(directory)));
 }
 
 absl::StatusOr<std::string> BinaryFiles::Add(const Binary& binary) {
-  std::string path = absl::StrCat(directory_, "/", binary.key.Hex());
+  std::string path = absl::StrCat(directory_->path(), "/", binary.key.Hex());
   if (std::filesystem::exists(path)) return path;
   const std::string entry = EncodeEntry(binary, "");
   std::ofstream file(path, std::ios::binary);

@@ -24,6 +24,12 @@ std::string LastWords(const std::string& stderr_text) {
   return words;
 }
 
+// A death that is no item's.
+absl::Status CannotPrepare(const Verdict& verdict) {
+  return Error(absl::StatusCode::kUnavailable, verdict.reason,
+               "choose smaller axes if host memory is short, else correct that code");
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> FindWorker() {
@@ -92,7 +98,8 @@ absl::StatusOr<WorkerClient::Answer> WorkerClient::Death(const std::string& how,
                                                          const Message& last) {
   const std::string words = LastWords(process_->StderrTail());
   process_.reset();
-  std::string reason = absl::StrCat("worker ", how, words.empty() ? "" : "; it said: ", words);
+  std::string reason = absl::StrCat("worker ", how, last.doing.empty() ? "" : " while ", last.doing,
+                                    words.empty() ? "" : "; it said: ", words);
   Answer answer;
   answer.died = true;
   answer.timed_out = status == TrialStatus::kTimeout;
@@ -125,9 +132,7 @@ absl::StatusOr<WorkerClient::Answer> WorkerClient::Call(Request request) {
         return absl::CancelledError("cancelled");
       case ChildProcess::Read::kTimeout:
         process_->End();
-        return Death(absl::StrCat("killed after ", patience, " s without an end of ",
-                                  last.stage == Stage::kLaunch ? "its kernels" : "preparing"),
-                     TrialStatus::kTimeout, last);
+        return Death(absl::StrCat("killed after ", patience, " s"), TrialStatus::kTimeout, last);
       case ChildProcess::Read::kGone:
         return Death(process_->End(), TrialStatus::kRuntimeError, last);
     }
@@ -163,9 +168,7 @@ absl::StatusOr<Verdict> WorkerClient::Verify(const WorkShape& shape, const WorkI
     const bool of_item = answer.reply.fault_subject >= 0;
     if (of_item && (fresh || last_try || answer.timed_out)) return verdict;
     if (!of_item && (last_try || answer.timed_out)) {
-      return Error(absl::StatusCode::kUnavailable,
-                   absl::StrCat(verdict.reason, ", while preparing"),
-                   "choose smaller axes if host memory is short, else report this");
+      return CannotPrepare(verdict);
     }
   }
 }
@@ -216,9 +219,7 @@ absl::Status WorkerSampler::Blame(const WorkerClient::Answer& answer, Job job) {
   const Verdict& verdict = answer.reply.verdicts.at(0);
   if (suspect < 0) {
     if (answer.timed_out || ++stray_deaths_ > 1) {
-      return Error(absl::StatusCode::kUnavailable,
-                   absl::StrCat(verdict.reason, ", while preparing"),
-                   "choose smaller axes if host memory is short, else report this");
+      return CannotPrepare(verdict);
     }
     return absl::OkStatus();
   }
@@ -245,9 +246,7 @@ absl::Status WorkerSampler::Blame(const WorkerClient::Answer& answer, Job job) {
     }
     if (alone.died && alone.reply.fault_subject < 0) {
       if (!retried && !alone.timed_out) continue;
-      return Error(absl::StatusCode::kUnavailable,
-                   absl::StrCat(alone.reply.verdicts.at(0).reason, ", while preparing"),
-                   "choose smaller axes if host memory is short, else report this");
+      return CannotPrepare(alone.reply.verdicts.at(0));
     }
     Condemn(alone.reply);
     acquitted_[suspect] = true;

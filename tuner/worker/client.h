@@ -27,6 +27,7 @@
 #include "core/axes.h"
 #include "core/binary.h"
 #include "core/device_info.h"
+#include "plugins/scratch_directory.h"
 #include "tuner/sampler.h"
 #include "tuner/worker/process.h"
 #include "tuner/worker/protocol.h"
@@ -130,12 +131,12 @@ class WorkerSampler : public Sampler {
 class BinaryFiles {
  public:
   static absl::StatusOr<std::unique_ptr<BinaryFiles>> Create();
-  ~BinaryFiles();
   absl::StatusOr<std::string> Add(const Binary& binary);  // one file a key
 
  private:
-  explicit BinaryFiles(std::string directory) : directory_(std::move(directory)) {}
-  const std::string directory_;
+  explicit BinaryFiles(std::unique_ptr<ScratchDirectory> directory)
+      : directory_(std::move(directory)) {}
+  const std::unique_ptr<ScratchDirectory> directory_;
 };
 
 }  // namespace kvr

@@ -3,10 +3,16 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "core/strings.h"
 
 namespace kvr {
+
+void InputSets::Say(std::string_view what, const Operation& op) const {
+  if (doing_ == nullptr) return;
+  const std::string origin = op.Origin();
+  doing_(StrCat(what, " operation ", op.spec().name, origin.empty() ? "" : " of ", origin));
+}
 
 absl::StatusOr<InputSetPtr> InputSets::Get(const Operation& op, const AxisVector& axes,
                                            uint64_t seed) {
@@ -28,13 +34,19 @@ absl::StatusOr<InputSetPtr> InputSets::Get(const Operation& op, const AxisVector
     set->storage.push_back(std::make_unique<unsigned char[]>(bytes));
     view.data = set->storage.back().get();
   }
-  if (absl::Status status = op.Generate(axes, seed, set->inputs); !status.ok()) {
-    return WithContext(absl::StrCat("inputs of ", spec.name), status);
+  Say("loading the code of", op);
+  if (absl::Status status = op.Load(); !status.ok()) {
+    return WithContext(StrCat("inputs of ", spec.name), status);
   }
+  Say("generating inputs of", op);
+  if (absl::Status status = op.Generate(axes, seed, set->inputs); !status.ok()) {
+    return WithContext(StrCat("inputs of ", spec.name), status);
+  }
+  Say("computing the reference of", op);
   absl::StatusOr<std::vector<ReferenceOutput>> reference =
       op.Reference(axes, set->inputs, threads_);
   if (!reference.ok()) {
-    return WithContext(absl::StrCat("reference of ", spec.name), reference.status());
+    return WithContext(StrCat("reference of ", spec.name), reference.status());
   }
   set->reference = *std::move(reference);
   sets_.push_back(set);

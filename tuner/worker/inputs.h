@@ -7,8 +7,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -27,11 +30,15 @@ using InputSetPtr = std::shared_ptr<const InputSet>;
 
 class InputSets {
  public:
-  explicit InputSets(int threads) : threads_(threads) {}
+  // `doing`, if there is one, is told what comes next: "generating inputs of operation x".
+  explicit InputSets(int threads, std::function<void(const std::string&)> doing = nullptr)
+      : threads_(threads), doing_(std::move(doing)) {}
   absl::StatusOr<InputSetPtr> Get(const Operation& op, const AxisVector& axes, uint64_t seed);
 
  private:
+  void Say(std::string_view what, const Operation& op) const;
   const int threads_;
+  const std::function<void(const std::string&)> doing_;
   std::string op_;
   AxisVector axes_{};
   std::vector<InputSetPtr> sets_;

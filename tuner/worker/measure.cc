@@ -24,6 +24,10 @@ Outcome RuntimeError(int subject, const absl::Status& status) {
   return outcome;
 }
 
+std::string Running(const Prepared& prepared) {
+  return absl::StrCat("running ", prepared.variant().name);
+}
+
 }  // namespace
 
 RingSize SizeRing(int64_t l2_bytes, int64_t touched, int64_t allocated, int64_t input_sets) {
@@ -186,7 +190,7 @@ absl::StatusOr<SampleTable> MeasureSession::Sample(absl::Span<const int> subject
     for (size_t position : order) {
       const int index = subjects[position];
       Subject& subject = subjects_[index];
-      bench_.at(Stage::kLaunch, index);
+      bench_.at(Stage::kLaunch, index, Running(*subject.prepared));
       if (subject.launches == 0) {
         if (absl::Status status = Calibrate(subject); !status.ok()) {
           *fault = RuntimeError(index, status);
@@ -217,7 +221,7 @@ absl::StatusOr<Outcome> MeasureSession::Check(int index) {
     KVR_RETURN_IF_ERROR(
         bench_.device.MemsetAsync(output.data, poison, output.bytes(), bench_.stream));
   }
-  bench_.at(Stage::kLaunch, index);
+  bench_.at(Stage::kLaunch, index, Running(*subject.prepared));
   const absl::StatusOr<double> us = TimeEpoch(subject, std::max(subject.launches, 1), chosen);
   if (!us.ok()) return RuntimeError(index, us.status());
 

@@ -202,6 +202,7 @@ std::string EncodeMessage(const Message& m) {
     case Message::Kind::kStage:
       json["stage"] = std::string(kStages[static_cast<size_t>(m.stage)]);
       json["subject"] = m.subject;
+      json["doing"] = m.doing;
       break;
     case Message::Kind::kReply: {
       json["unusable"] = m.unusable;
@@ -237,6 +238,7 @@ absl::StatusOr<Message> DecodeMessage(std::string_view line) {
       m->kind = Message::Kind::kStage;
       m->stage = Enum<Stage>(json["stage"].get<std::string>(), kStages);
       json.at("subject").get_to(m->subject);
+      json.at("doing").get_to(m->doing);
     } else {
       m->kind = Message::Kind::kReply;
       json.at("unusable").get_to(m->unusable);

@@ -5,11 +5,12 @@
 // reply.
 //
 //   > {"id":1,"job":"verify","op":"...","axes":{...},"seeds":[1,2],"items":[{...}]}
-//   < {"id":1,"stage":"prepare"}    inputs and reference are being computed
-//   < {"id":1,"stage":"launch","subject":0}    kernels of this item run now
+//   < {"id":1,"stage":"prepare","doing":"..."}    inputs and reference are being computed
+//   < {"id":1,"stage":"launch","subject":0,"doing":"..."}    code of this item runs now
 //   < {"id":1,"verdicts":[{"subject":0,"status":"PASSED",...}]}
 //
-// A stage tells the parent whom to blame and how long to wait when nothing more comes. Binaries
+// A stage tells the parent whom to blame, what to say of it and how long to wait when nothing more
+// comes. Binaries
 // travel as files (jit/cache.h, EncodeEntry); a worker never compiles.
 //
 // Threading: pure functions. Decoding errors say what is wrong with the line; both ends come from
@@ -32,7 +33,7 @@
 
 namespace kvr {
 
-inline constexpr int kProtocol = 2;
+inline constexpr int kProtocol = 3;
 
 struct WorkItem {
   std::string variant;
@@ -91,6 +92,7 @@ struct Message {
   // stage
   Stage stage = Stage::kPrepare;
   int subject = -1;
+  std::string doing;  // "running host_c"; of a death: "killed by SIGSEGV while ..."
   // reply (and a hello that failed)
   absl::Status error;      // the job could not be done at all
   bool unusable = false;   // the worker must be replaced

@@ -42,15 +42,17 @@ WorkerServer::WorkerServer(Device& device, const Catalog& catalog,
     : catalog_(catalog),
       write_(std::move(write)),
       bench_{device, Stream{}, MemoryBudget{options.memory_limit, 0},
-             [this](Stage stage, int subject) {
+             [this](Stage stage, int subject, const std::string& doing) {
                Message message;
                message.kind = Message::Kind::kStage;
                message.id = request_id_;
                message.stage = stage;
                message.subject = subject;
+               message.doing = doing;
                write_(message);
              }},
-      inputs_(Threads(options.threads)) {}
+      inputs_(Threads(options.threads),
+              [this](const std::string& doing) { bench_.at(Stage::kPrepare, -1, doing); }) {}
 
 WorkerServer::~WorkerServer() {
   session_.reset();
@@ -111,12 +113,11 @@ absl::Status WorkerServer::Verify(const Request& request, const Catalog::Op& op,
                  "send items:[{...}] and seeds:[...]");
   }
   Verdict worst;
-  bench_.at(Stage::kPrepare, -1);
   for (uint64_t seed : request.seeds) {
     KVR_RETURN_IF_ERROR(inputs_.Get(*op.operation, axes, seed).status());
   }
   // Loading runs the binary's own initialisation on some devices: from here on it is to blame.
-  bench_.at(Stage::kLaunch, 0);
+  bench_.at(Stage::kLaunch, 0, absl::StrCat("loading ", request.items[0].variant));
   const absl::StatusOr<PreparedPtr> prepared = LoadItem(op, request.items[0]);
   if (!prepared.ok()) {
     if (prepared.status().code() == absl::StatusCode::kAborted) return prepared.status();
@@ -158,14 +159,13 @@ absl::Status WorkerServer::CheckSubjects(const Request& request, size_t count) c
 absl::Status WorkerServer::OpenSession(const Request& request, const Catalog::Op& op,
                                        const AxisVector& axes, Message* reply) {
   KVR_RETURN_IF_ERROR(CheckSubjects(request, request.items.size()));
-  bench_.at(Stage::kPrepare, -1);
   std::vector<InputSetPtr> sets;
   for (uint64_t seed : request.seeds) {
     KVR_ASSIGN_OR_RETURN(sets.emplace_back(), inputs_.Get(*op.operation, axes, seed));
   }
   std::vector<PreparedPtr> prepared(request.items.size());
   for (int subject : request.subjects) {
-    bench_.at(Stage::kLaunch, subject);
+    bench_.at(Stage::kLaunch, subject, absl::StrCat("loading ", request.items[subject].variant));
     absl::StatusOr<PreparedPtr> loaded = LoadItem(op, request.items[subject]);
     if (loaded.ok()) {
       prepared[subject] = *std::move(loaded);
@@ -177,7 +177,7 @@ absl::Status WorkerServer::OpenSession(const Request& request, const Catalog::Op
     verdict.status = TrialStatus::kRuntimeError;
     verdict.reason = std::string(What(loaded.status()));
   }
-  bench_.at(Stage::kPrepare, -1);
+  bench_.at(Stage::kPrepare, -1, "opening the measuring session");
   session_items_ = prepared;
   KVR_ASSIGN_OR_RETURN(session_, MeasureSession::Open(bench_, *op.operation, axes, std::move(sets),
                                                       std::move(prepared), request.epoch_us));

@@ -60,6 +60,7 @@ absl::StatusOr<Outcome> VerifyRound(Bench& bench, const Operation& op, const Axi
   const Stream stream = bench.stream;
   const uint8_t poison = PoisonByte(round);
   LaunchPlan plan;
+  bench.at(Stage::kLaunch, 0, absl::StrCat("planning ", prepared.variant().name));
   KVR_RETURN_IF_ERROR(prepared.Plan(axes, &plan));
   Layout layout = LayOut(spec, axes, prepared.variant(), plan);
   KVR_ASSIGN_OR_RETURN(const std::unique_ptr<Arena> arena,
@@ -99,7 +100,7 @@ absl::StatusOr<Outcome> VerifyRound(Bench& bench, const Operation& op, const Axi
     }
   }
 
-  bench.at(Stage::kLaunch, 0);
+  bench.at(Stage::kLaunch, 0, absl::StrCat("running ", prepared.variant().name));
   absl::Status launched = prepared.Launch(plan, layout.tensors, workspace, stream);
   if (launched.ok()) launched = device.Synchronize(stream);
   if (!launched.ok()) return RuntimeError(std::string(What(launched)), /*damaged=*/true);
