@@ -76,6 +76,10 @@ Hasher& Hasher::Field(std::string_view tag, std::string_view value) {
   return *this;
 }
 
+Hasher& Hasher::Field(std::string_view tag, const Fingerprint& value) {
+  return Field(tag, {reinterpret_cast<const char*>(value.bytes.data()), value.bytes.size()});
+}
+
 Fingerprint Hasher::Finish() { return Finalize(state_->blake3); }
 
 }  // namespace kvr

@@ -38,6 +38,7 @@ class Hasher {
   Hasher();
   ~Hasher();
   Hasher& Field(std::string_view tag, std::string_view value);
+  Hasher& Field(std::string_view tag, const Fingerprint& value);  // its bytes
   Fingerprint Finish();
 
  private:

@@ -208,8 +208,7 @@ void HeaderIndex::Resolve(Unit* unit) {
   for (const std::string& entry : unit->entries) hasher.Field("entry", entry);
   for (const UnitHeader& header : unit->headers) {
     hasher.Field("header", header.name);
-    hasher.Field("content", {reinterpret_cast<const char*>(header.hash.bytes.data()),
-                             header.hash.bytes.size()});
+    hasher.Field("content", header.hash);
   }
   unit->fingerprint = hasher.Finish();
 }

@@ -128,14 +128,13 @@ absl::StatusOr<Prepared> Jit::State::Prepare(const OpSpec& op, const Variant& va
   prepared.unit = prepared.rendered;
   prepared.backend->headers.Resolve(&prepared.unit);
   const Fingerprint& unit = prepared.unit.fingerprint;
-  prepared.key =
-      Hasher()
-          .Field("schema", kSchema)
-          .Field("compiler", prepared.backend->compiler->identity())
-          .Field("target", target)
-          .Field("options", prepared.backend->compiler->Options(target))
-          .Field("unit", {reinterpret_cast<const char*>(unit.bytes.data()), unit.bytes.size()})
-          .Finish();
+  prepared.key = Hasher()
+                     .Field("schema", kSchema)
+                     .Field("compiler", prepared.backend->compiler->identity())
+                     .Field("target", target)
+                     .Field("options", prepared.backend->compiler->Options(target))
+                     .Field("unit", unit)
+                     .Finish();
   return prepared;
 }
 
@@ -143,10 +142,7 @@ absl::StatusOr<Prepared> Jit::State::Prepare(const OpSpec& op, const Variant& va
 Fingerprint Jit::State::Source(Unit rendered) {
   own_headers.Resolve(&rendered);
   const Fingerprint& unit = rendered.fingerprint;
-  return Hasher()
-      .Field("schema", kSchema)
-      .Field("unit", {reinterpret_cast<const char*>(unit.bytes.data()), unit.bytes.size()})
-      .Finish();
+  return Hasher().Field("schema", kSchema).Field("unit", unit).Finish();
 }
 
 absl::StatusOr<CompiledUnit> Jit::State::Compile(const Prepared& prepared,

@@ -13,10 +13,6 @@
 namespace kvr {
 namespace {
 
-std::string_view View(const Fingerprint& hash) {
-  return {reinterpret_cast<const char*>(hash.bytes.data()), hash.bytes.size()};
-}
-
 std::string NameOf(const SourceFile& file) { return file.path.empty() ? file.name : file.path; }
 
 absl::Status Fault(const KernelSpec& kernel, std::string_view what, std::string_view fix) {
@@ -81,7 +77,7 @@ absl::StatusOr<std::shared_ptr<Binary>> FromCubin(const Variant& variant,
   binary->content = FingerprintOf(cubin.file.content);
   Hasher key;
   key.Field("schema", "kvr-cubin-1").Field("target", cubin.target);
-  key.Field("content", View(binary->content));
+  key.Field("content", binary->content);
   for (const KernelSpec& kernel : variant.plan.kernels) {
     const auto found = info->kernels.find(kernel.entry);
     if (found == info->kernels.end()) {
@@ -118,7 +114,7 @@ absl::StatusOr<BinaryPtr> PrebuiltFor(const Variant& variant, std::string_view t
     binary->key = Hasher()
                       .Field("schema", "kvr-launch-function-1")
                       .Field("target", target)
-                      .Field("variant", View(variant.fingerprint))
+                      .Field("variant", variant.fingerprint)
                       .Finish();
     binary->compiler = "launch function";
   } else {
