@@ -178,23 +178,23 @@ absl::StatusOr<VerifyReport> VerifyVariants(const Workbench& bench, const Verify
         result.reason = Reason(fits);
       } else {
         KVR_ASSIGN_OR_RETURN(std::string path, files->Add(*built[i]->binary));
-        absl::StatusOr<Verdict> verdict =
+        absl::StatusOr<Finding> finding =
             worker->Verify({spec.name, named, seeds}, ItemOf(candidate, std::move(path)));
-        if (absl::IsCancelled(verdict.status())) {
+        if (absl::IsCancelled(finding.status())) {
           report.cancelled = true;
           return report;
         }
-        if (absl::IsResourceExhausted(verdict.status())) {
-          if (memory.ok()) memory = verdict.status();
-          skip(candidate, named, verdict.status());
+        if (absl::IsResourceExhausted(finding.status())) {
+          if (memory.ok()) memory = finding.status();
+          skip(candidate, named, finding.status());
           verifying.Done();
           continue;
         }
-        KVR_RETURN_IF_ERROR(verdict.status());
-        result.status = verdict->status;
-        result.reason = verdict->reason;
-        result.max_abs = verdict->max_abs;
-        result.max_rel = verdict->max_rel;
+        KVR_RETURN_IF_ERROR(finding.status());
+        result.status = finding->status;
+        result.reason = finding->reason;
+        result.max_abs = finding->max_abs;
+        result.max_rel = finding->max_rel;
       }
       if (result.status != TrialStatus::kPassed &&
           noted.insert({result.variant, result.reason}).second) {

@@ -24,7 +24,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 class Race {
  public:
   using Open = std::function<absl::StatusOr<std::unique_ptr<WorkerSampler>>(size_t shape)>;
-  using Condemned = std::function<void(size_t shape, int subject, const Verdict&)>;
+  using Condemned = std::function<void(size_t shape, int subject, const Finding&)>;
   // `condemned` hears once a shape of a subject that failed while being timed.
   Race(size_t shapes, Open open, Condemned condemned, PhaseProgress& progress)
       : shapes_(shapes),
@@ -60,11 +60,11 @@ class Race {
     session_ = Merge(session_, sampler_->info());
     std::vector<std::vector<double>> columns(subjects.size());
     for (size_t s = 0; s < subjects.size(); ++s) {
-      const Verdict& verdict = sampler_->verdict(subjects[s]);
-      if (verdict.status == TrialStatus::kPassed) {
+      const Finding& finding = sampler_->finding(subjects[s]);
+      if (finding.status == TrialStatus::kPassed) {
         columns[s] = Column(table, static_cast<int>(s));
       } else if (told_[shape].insert(subjects[s]).second) {
-        condemned_(shape, subjects[s], verdict);
+        condemned_(shape, subjects[s], finding);
       }
     }
     return columns;
@@ -104,19 +104,19 @@ absl::Status Tuner::Verify(Key& key) {
       verifying_->Begin(StrCat(CandidateText(candidate), " at ", AxesText(named)));
       KVR_ASSIGN_OR_RETURN(std::string path, files_->Add(*BuiltOf(candidate)->binary));
       // One input set; whoever is measured is checked on the others under its own launches.
-      KVR_ASSIGN_OR_RETURN(const Verdict verdict,
+      KVR_ASSIGN_OR_RETURN(const Finding finding,
                            worker_->Verify({spec.name, named, {seeds_.front()}},
                                            ItemOf(candidate, std::move(path))));
       Trial& trial = TrialOf(candidate, axes);
-      if (verdict.status == TrialStatus::kPassed) {
+      if (finding.status == TrialStatus::kPassed) {
         passed.push_back(candidate);
         trial.status = TrialStatus::kPassed;
         trial.reason.clear();
       } else {
-        Fail(candidate, axes, verdict.status, verdict.reason);
+        Fail(candidate, axes, finding.status, finding.reason);
       }
-      trial.max_abs = verdict.max_abs;
-      trial.max_rel = verdict.max_rel;
+      trial.max_abs = finding.max_abs;
+      trial.max_rel = finding.max_rel;
       report_.respawns = worker_->respawns();
       verifying_->Done();
     }
@@ -148,8 +148,8 @@ absl::Status Tuner::Measure(Key& key, TunedKey& tuned) {
         return WorkerSampler::Open(
             *worker_, {spec.name, NamedAxes(spec, key.shapes[shape]), seeds_}, items, epoch_us);
       },
-      [&](size_t shape, int i, const Verdict& verdict) {
-        Fail(key.candidates[i], key.shapes[shape], verdict.status, verdict.reason);
+      [&](size_t shape, int i, const Finding& finding) {
+        Fail(key.candidates[i], key.shapes[shape], finding.status, finding.reason);
       },
       *measuring_);
 

@@ -50,11 +50,11 @@ TEST(ProtocolTest, RepliesRoundTripWithSamplesThatAreNoNumbers) {
   message.id = 3;
   message.unusable = true;
   message.fault_subject = 1;
-  Verdict verdict;
-  verdict.subject = 1;
-  verdict.status = TrialStatus::kRuntimeError;
-  verdict.reason = "said \"x\"\n and \xff bytes";
-  message.verdicts = {verdict};
+  Finding finding;
+  finding.subject = 1;
+  finding.status = TrialStatus::kRuntimeError;
+  finding.reason = "said \"x\"\n and \xff bytes";
+  message.findings = {finding};
   message.samples = {{1.5, std::numeric_limits<double>::quiet_NaN()}};
   message.session = {2, 5, true, 3, 7};
   const absl::StatusOr<Message> back = DecodeMessage(EncodeMessage(message));
@@ -62,8 +62,8 @@ TEST(ProtocolTest, RepliesRoundTripWithSamplesThatAreNoNumbers) {
   EXPECT_EQ(back->kind, Message::Kind::kReply);
   EXPECT_TRUE(back->unusable);
   EXPECT_EQ(back->fault_subject, 1);
-  EXPECT_EQ(back->verdicts[0].status, TrialStatus::kRuntimeError);
-  EXPECT_THAT(back->verdicts[0].reason, HasSubstr("said \"x\"\n and"));
+  EXPECT_EQ(back->findings[0].status, TrialStatus::kRuntimeError);
+  EXPECT_THAT(back->findings[0].reason, HasSubstr("said \"x\"\n and"));
   EXPECT_EQ(back->samples[0][0], 1.5);
   EXPECT_TRUE(std::isnan(back->samples[0][1]));
   EXPECT_EQ(back->session.buffer_sets, 5);

@@ -130,12 +130,12 @@ class VariantKindsTest : public testing::Test {
     EXPECT_TRUE(reply_.error.ok()) << reply_.error;
     return std::exchange(reply_, {});
   }
-  Verdict Verify(const VariantPtr& variant) {
+  Finding Verify(const VariantPtr& variant) {
     Request request;
     request.items = {Item(variant)};
     const Message reply = Handle(request);
-    EXPECT_EQ(reply.verdicts.size(), 1u);
-    return reply.verdicts.empty() ? Verdict{} : reply.verdicts[0];
+    EXPECT_EQ(reply.findings.size(), 1u);
+    return reply.findings.empty() ? Finding{} : reply.findings[0];
   }
 
   std::unique_ptr<NullDevice> null_ = OpenNull();
@@ -148,10 +148,10 @@ class VariantKindsTest : public testing::Test {
 };
 
 TEST_F(VariantKindsTest, ALaunchFunctionIsVerifiedLikeAnyOther) {
-  const Verdict right = Verify(Admit("right", Axpy));
+  const Finding right = Verify(Admit("right", Axpy));
   EXPECT_EQ(right.status, TrialStatus::kPassed) << right.reason;
 
-  const Verdict wrong = Verify(Admit("wrong", [](const FunctionLaunch& launch) {
+  const Finding wrong = Verify(Admit("wrong", [](const FunctionLaunch& launch) {
     KVR_RETURN_IF_ERROR(Axpy(launch));
     static_cast<float*>(launch.tensors[3].data)[7] += 1;
     return absl::OkStatus();
@@ -159,7 +159,7 @@ TEST_F(VariantKindsTest, ALaunchFunctionIsVerifiedLikeAnyOther) {
   EXPECT_EQ(wrong.status, TrialStatus::kIncorrectNumerical);
   EXPECT_THAT(wrong.reason, HasSubstr("worst [7]"));
 
-  const Verdict beyond = Verify(Admit("beyond", [](const FunctionLaunch& launch) {
+  const Finding beyond = Verify(Admit("beyond", [](const FunctionLaunch& launch) {
     KVR_RETURN_IF_ERROR(Axpy(launch));
     static_cast<char*>(launch.workspace[0])[launch.workspace_bytes[0]] = 1;
     return absl::OkStatus();
@@ -167,7 +167,7 @@ TEST_F(VariantKindsTest, ALaunchFunctionIsVerifiedLikeAnyOther) {
   EXPECT_EQ(beyond.status, TrialStatus::kRuntimeError);
   EXPECT_THAT(beyond.reason, HasSubstr("workspace counts"));
 
-  const Verdict failing = Verify(Admit("failing", [](const FunctionLaunch&) {
+  const Finding failing = Verify(Admit("failing", [](const FunctionLaunch&) {
     return Error(absl::StatusCode::kInternal, "cublasGemmEx gave 13", "look it up");
   }));
   EXPECT_EQ(failing.status, TrialStatus::kRuntimeError);
@@ -185,7 +185,7 @@ TEST_F(VariantKindsTest, ALaunchFunctionIsMeasuredBesideOthers) {
   open.items = {Item(counted), Item(Admit("other", Axpy))};
   open.subjects = {0, 1};
   open.epoch_us = 20;
-  EXPECT_THAT(Handle(open).verdicts, IsEmpty());
+  EXPECT_THAT(Handle(open).findings, IsEmpty());
   Request sample;
   sample.job = Job::kSample;
   sample.subjects = {0, 1};
@@ -198,8 +198,8 @@ TEST_F(VariantKindsTest, ALaunchFunctionIsMeasuredBesideOthers) {
   check.job = Job::kCheck;
   check.subjects = {0};
   const Message checked = Handle(check);
-  ASSERT_EQ(checked.verdicts.size(), 1u);
-  EXPECT_EQ(checked.verdicts[0].status, TrialStatus::kPassed) << checked.verdicts[0].reason;
+  ASSERT_EQ(checked.findings.size(), 1u);
+  EXPECT_EQ(checked.findings[0].status, TrialStatus::kPassed) << checked.findings[0].reason;
 }
 
 TEST_F(VariantKindsTest, CompilingWhatIsBroughtNeedsNoCompiler) {

@@ -115,7 +115,7 @@ while read -r request; do
     [[ $request == *'"job":"sample"'*'"subjects":['*,*']'* && $reply == *')"
                       << cue << R"('* ]] &&
       kill -SEGV $$
-    [[ $reply == *'"verdicts"'* ]] && break
+    [[ $reply == *'"findings"'* ]] && break
   done
 done
 )";
@@ -136,10 +136,10 @@ TEST_F(WorkerTest, WhoDiesAmongOthersThoughNotAloneIsGivenASecondChance) {
   ASSERT_TRUE(sampler.ok()) << sampler.status();
   const auto table = (*sampler)->Sample({0, 1, 2}, 1);
   ASSERT_TRUE(table.ok()) << table.status();
-  EXPECT_EQ((*sampler)->verdict(0).status, TrialStatus::kPassed);
-  EXPECT_EQ((*sampler)->verdict(1).status, TrialStatus::kRuntimeError);
-  EXPECT_THAT((*sampler)->verdict(1).reason, HasSubstr("alone it runs"));
-  EXPECT_EQ((*sampler)->verdict(2).status, TrialStatus::kPassed);
+  EXPECT_EQ((*sampler)->finding(0).status, TrialStatus::kPassed);
+  EXPECT_EQ((*sampler)->finding(1).status, TrialStatus::kRuntimeError);
+  EXPECT_THAT((*sampler)->finding(1).reason, HasSubstr("alone it runs"));
+  EXPECT_EQ((*sampler)->finding(2).status, TrialStatus::kPassed);
   EXPECT_TRUE(std::isfinite((*table)[0][0]));
   EXPECT_TRUE(std::isnan((*table)[0][1]));
   EXPECT_EQ((*worker)->respawns(), 2);  // one to run it alone, one after it died again
@@ -172,10 +172,10 @@ TEST_F(WorkerTest, SaysWhichDeviceItOpened) {
 TEST_F(WorkerTest, OutputsThatNobodyWroteAreIncorrect) {
   const auto worker = WorkerClient::Start(NullWorker());
   ASSERT_TRUE(worker.ok()) << worker.status();
-  const auto verdict = (*worker)->Verify(shape_, item_);
-  ASSERT_TRUE(verdict.ok()) << verdict.status();
-  EXPECT_EQ(verdict->status, TrialStatus::kIncorrectNumerical);
-  EXPECT_THAT(verdict->reason, HasSubstr("never written"));
+  const auto finding = (*worker)->Verify(shape_, item_);
+  ASSERT_TRUE(finding.ok()) << finding.status();
+  EXPECT_EQ(finding->status, TrialStatus::kIncorrectNumerical);
+  EXPECT_THAT(finding->reason, HasSubstr("never written"));
 }
 
 TEST_F(WorkerTest, ASessionGivesASampleForEverySubjectAndRound) {
@@ -201,8 +201,8 @@ TEST_F(WorkerTest, NumbersThatAreWrongAfterTimingCondemnTheSubject) {
   const auto sampler = WorkerSampler::Open(**worker, shape_, {item_}, 0);
   ASSERT_TRUE(sampler.ok()) << sampler.status();
   ASSERT_TRUE((*sampler)->Check({0}).ok());
-  EXPECT_EQ((*sampler)->verdict(0).status, TrialStatus::kIncorrectNumerical);
-  EXPECT_THAT((*sampler)->verdict(0).reason, HasSubstr("after timing"));
+  EXPECT_EQ((*sampler)->finding(0).status, TrialStatus::kIncorrectNumerical);
+  EXPECT_THAT((*sampler)->finding(0).reason, HasSubstr("after timing"));
   const auto table = (*sampler)->Sample({0}, 2);  // it takes no further part
   ASSERT_TRUE(table.ok()) << table.status();
   EXPECT_TRUE(std::isnan((*table)[0][0]));
@@ -212,9 +212,9 @@ TEST_F(WorkerTest, AWorkerThatWasKilledIsReplaced) {
   const auto worker = WorkerClient::Start(NullWorker());
   ASSERT_TRUE(worker.ok()) << worker.status();
   kill((*worker)->pid(), SIGKILL);
-  const auto verdict = (*worker)->Verify(shape_, item_);
-  ASSERT_TRUE(verdict.ok()) << verdict.status();
-  EXPECT_EQ(verdict->status, TrialStatus::kIncorrectNumerical);
+  const auto finding = (*worker)->Verify(shape_, item_);
+  ASSERT_TRUE(finding.ok()) << finding.status();
+  EXPECT_EQ(finding->status, TrialStatus::kIncorrectNumerical);
   EXPECT_EQ((*worker)->respawns(), 1);
 }
 
@@ -225,9 +225,9 @@ TEST_F(WorkerTest, TheMemoryLimitIsAnErrorOfTheJobAndTheWorkerLivesOn) {
   ASSERT_TRUE(worker.ok()) << worker.status();
   WorkShape large = shape_;
   large.axes["num_pages"] = 512;
-  const auto verdict = (*worker)->Verify(large, item_);
-  EXPECT_EQ(verdict.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(verdict.status().message()), HasSubstr("insufficient memory"));
+  const auto finding = (*worker)->Verify(large, item_);
+  EXPECT_EQ(finding.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(finding.status().message()), HasSubstr("insufficient memory"));
   EXPECT_TRUE((*worker)->Verify(shape_, item_).ok());
   EXPECT_EQ((*worker)->respawns(), 0);
 }
@@ -237,9 +237,9 @@ TEST_F(WorkerTest, ABinaryFileThatIsNotWholeIsARuntimeErrorOfItsItem) {
   ASSERT_TRUE(worker.ok()) << worker.status();
   WorkItem missing = item_;
   missing.binary_path += ".gone";
-  const auto verdict = (*worker)->Verify(shape_, missing);
-  ASSERT_TRUE(verdict.ok()) << verdict.status();
-  EXPECT_EQ(verdict->status, TrialStatus::kRuntimeError);
+  const auto finding = (*worker)->Verify(shape_, missing);
+  ASSERT_TRUE(finding.ok()) << finding.status();
+  EXPECT_EQ(finding->status, TrialStatus::kRuntimeError);
 }
 
 TEST_F(WorkerTest, AVariantThatChangedOnDiskIsNotRun) {

@@ -19,7 +19,7 @@
 // does when timed, and that set must hold the right answer: a kernel that remembers its inputs or
 // skips work once it has run does not pass.
 //
-// Threading: one thread. Errors of the device while kernels run come back as an Outcome's verdict,
+// Threading: one thread. Errors of the device while kernels run come back as an Outcome's finding,
 // RUNTIME_ERROR; errors of the job itself (memory, inputs) as a status.
 #pragma once
 
@@ -52,7 +52,7 @@ struct Bench {
 
 // A fence broke, a kernel faulted, ...: memory of this process or context may be damaged.
 struct Outcome {
-  Verdict verdict;
+  Finding finding;
   bool damaged = false;
 };
 

@@ -25,8 +25,8 @@ std::string LastWords(const std::string& stderr_text) {
 }
 
 // A death that is no item's.
-absl::Status CannotPrepare(const Verdict& verdict) {
-  return Error(absl::StatusCode::kUnavailable, verdict.reason,
+absl::Status CannotPrepare(const Finding& finding) {
+  return Error(absl::StatusCode::kUnavailable, finding.reason,
                "choose smaller axes if host memory is short, else correct that code");
 }
 
@@ -104,10 +104,10 @@ absl::StatusOr<WorkerClient::Answer> WorkerClient::Death(const std::string& how,
   answer.died = true;
   answer.timed_out = status == TrialStatus::kTimeout;
   if (last.stage == Stage::kLaunch) answer.reply.fault_subject = last.subject;
-  Verdict& verdict = answer.reply.verdicts.emplace_back();
-  verdict.subject = last.subject;
-  verdict.status = status;
-  verdict.reason = std::move(reason);
+  Finding& finding = answer.reply.findings.emplace_back();
+  finding.subject = last.subject;
+  finding.status = status;
+  finding.reason = std::move(reason);
   return answer;
 }
 
@@ -153,7 +153,7 @@ absl::StatusOr<WorkerClient::Answer> WorkerClient::Call(Request request) {
   }
 }
 
-absl::StatusOr<Verdict> WorkerClient::Verify(const WorkShape& shape, const WorkItem& item) {
+absl::StatusOr<Finding> WorkerClient::Verify(const WorkShape& shape, const WorkItem& item) {
   Request request;
   request.job = Job::kVerify;
   request.op = shape.op;
@@ -163,12 +163,12 @@ absl::StatusOr<Verdict> WorkerClient::Verify(const WorkShape& shape, const WorkI
   for (bool last_try = false;; last_try = true) {
     const bool fresh = process_ == nullptr || calls_of_process_ == 0;
     KVR_ASSIGN_OR_RETURN(const Answer answer, Call(request));
-    const Verdict& verdict = answer.reply.verdicts.at(0);
-    if (!answer.died) return verdict;
+    const Finding& finding = answer.reply.findings.at(0);
+    if (!answer.died) return finding;
     const bool of_item = answer.reply.fault_subject >= 0;
-    if (of_item && (fresh || last_try || answer.timed_out)) return verdict;
+    if (of_item && (fresh || last_try || answer.timed_out)) return finding;
     if (!of_item && (last_try || answer.timed_out)) {
-      return CannotPrepare(verdict);
+      return CannotPrepare(finding);
     }
   }
 }
@@ -180,7 +180,7 @@ absl::StatusOr<std::unique_ptr<WorkerSampler>> WorkerSampler::Open(WorkerClient&
   std::unique_ptr<WorkerSampler> sampler(new WorkerSampler(client));
   sampler->shape_ = std::move(shape);
   sampler->items_ = std::move(items);
-  sampler->verdicts_.resize(sampler->items_.size());
+  sampler->findings_.resize(sampler->items_.size());
   sampler->acquitted_.resize(sampler->items_.size());
   sampler->epoch_us_ = epoch_us;
   KVR_RETURN_IF_ERROR(sampler->Reopen());
@@ -190,14 +190,14 @@ absl::StatusOr<std::unique_ptr<WorkerSampler>> WorkerSampler::Open(WorkerClient&
 std::vector<int> WorkerSampler::Alive(absl::Span<const int> subjects) const {
   std::vector<int> alive;
   for (int subject : subjects) {
-    if (verdicts_[subject].status == TrialStatus::kPassed) alive.push_back(subject);
+    if (findings_[subject].status == TrialStatus::kPassed) alive.push_back(subject);
   }
   return alive;
 }
 
 void WorkerSampler::Condemn(const Message& reply) {
-  for (const Verdict& verdict : reply.verdicts) {
-    if (verdict.subject >= 0 && verdict.subject < subjects()) verdicts_[verdict.subject] = verdict;
+  for (const Finding& finding : reply.findings) {
+    if (finding.subject >= 0 && finding.subject < subjects()) findings_[finding.subject] = finding;
   }
 }
 
@@ -216,10 +216,10 @@ absl::StatusOr<WorkerClient::Answer> WorkerSampler::OpenOnce(std::vector<int> su
 absl::Status WorkerSampler::Blame(const WorkerClient::Answer& answer, Job job) {
   open_ = false;
   const int suspect = answer.reply.fault_subject;
-  const Verdict& verdict = answer.reply.verdicts.at(0);
+  const Finding& finding = answer.reply.findings.at(0);
   if (suspect < 0) {
     if (answer.timed_out || ++stray_deaths_ > 1) {
-      return CannotPrepare(verdict);
+      return CannotPrepare(finding);
     }
     return absl::OkStatus();
   }
@@ -229,15 +229,15 @@ absl::Status WorkerSampler::Blame(const WorkerClient::Answer& answer, Job job) {
     return absl::OkStatus();
   }
   if (acquitted_[suspect]) {
-    verdicts_[suspect] = verdict;
-    absl::StrAppend(&verdicts_[suspect].reason, " (among others, again; alone it runs)");
+    findings_[suspect] = finding;
+    absl::StrAppend(&findings_[suspect].reason, " (among others, again; alone it runs)");
     return absl::OkStatus();
   }
   // Alone, in a fresh worker, as far as it had come.
   for (bool retried = false;; retried = true) {
     client_.process_.reset();
     KVR_ASSIGN_OR_RETURN(WorkerClient::Answer alone, OpenOnce({suspect}));
-    if (!alone.died && alone.reply.verdicts.empty() && job != Job::kOpen) {
+    if (!alone.died && alone.reply.findings.empty() && job != Job::kOpen) {
       Request request;
       request.job = job;
       request.subjects = {suspect};
@@ -246,7 +246,7 @@ absl::Status WorkerSampler::Blame(const WorkerClient::Answer& answer, Job job) {
     }
     if (alone.died && alone.reply.fault_subject < 0) {
       if (!retried && !alone.timed_out) continue;
-      return CannotPrepare(alone.reply.verdicts.at(0));
+      return CannotPrepare(alone.reply.findings.at(0));
     }
     Condemn(alone.reply);
     acquitted_[suspect] = true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The parent's side: one worker process, respawned whenever what it runs brings it down. An illegal
-// access, an abort, an endless kernel or a lost context ends the worker and is a verdict against
+// access, an abort, an endless kernel or a lost context ends the worker and is a finding against
 // the item that ran; the caller's process and its own contexts see nothing of it.
 //
 // Blame: a death while kernels of an item run is that item's. If the worker had run others before,
@@ -63,14 +63,14 @@ class WorkerClient {
   int respawns() const { return respawns_; }
   pid_t pid() const { return process_ == nullptr ? -1 : process_->pid(); }
 
-  absl::StatusOr<Verdict> Verify(const WorkShape& shape, const WorkItem& item);
+  absl::StatusOr<Finding> Verify(const WorkShape& shape, const WorkItem& item);
 
  private:
   friend class WorkerSampler;
   explicit WorkerClient(WorkerOptions options) : options_(std::move(options)) {}
   struct Answer {
     Message reply;
-    bool died = false;  // then reply.verdicts[0] says how, reply.fault_subject whose fault it was
+    bool died = false;  // then reply.findings[0] says how, reply.fault_subject whose fault it was
     bool timed_out = false;
   };
   absl::Status Spawn();
@@ -88,7 +88,7 @@ class WorkerClient {
 };
 
 // A measuring session: interleaved samples of several items on one shape. Survives the death of its
-// worker: whoever is to blame is out, with its verdict, and the others go on in a fresh one.
+// worker: whoever is to blame is out, with its finding, and the others go on in a fresh one.
 class WorkerSampler : public Sampler {
  public:
   // The client outlives it; one session of a client at a time.
@@ -99,10 +99,10 @@ class WorkerSampler : public Sampler {
   int subjects() const override { return static_cast<int>(items_.size()); }
   absl::StatusOr<SampleTable> Sample(absl::Span<const int> subjects, int rounds) override;
 
-  // Fresh inputs and poisoned outputs under the session's own launches; verdict() has the result.
+  // Fresh inputs and poisoned outputs under the session's own launches; finding() has the result.
   absl::Status Check(absl::Span<const int> subjects);
 
-  const Verdict& verdict(int subject) const { return verdicts_[subject]; }
+  const Finding& finding(int subject) const { return findings_[subject]; }
   const SessionInfo& info() const { return info_; }
 
  private:
@@ -119,7 +119,7 @@ class WorkerSampler : public Sampler {
   WorkerClient& client_;
   WorkShape shape_;
   std::vector<WorkItem> items_;
-  std::vector<Verdict> verdicts_;
+  std::vector<Finding> findings_;
   double epoch_us_ = 0;
   SessionInfo info_;
   bool open_ = false;

@@ -17,9 +17,9 @@ constexpr int64_t kColdFactor = 2;  // touched between two uses of a set, over t
 
 Outcome RuntimeError(int subject, const absl::Status& status) {
   Outcome outcome;
-  outcome.verdict.subject = subject;
-  outcome.verdict.status = TrialStatus::kRuntimeError;
-  outcome.verdict.reason = std::string(What(status));
+  outcome.finding.subject = subject;
+  outcome.finding.status = TrialStatus::kRuntimeError;
+  outcome.finding.reason = std::string(What(status));
   outcome.damaged = true;
   return outcome;
 }
@@ -241,13 +241,13 @@ absl::StatusOr<Outcome> MeasureSession::Check(int index) {
   Comparison comparison = Compare(spec, outputs, sets_[buffers.input_set]->reference, poison);
   KVR_RETURN_IF_ERROR(Upload(buffers, chosen % sets_.size()));  // the ring's order again
   Outcome outcome;
-  outcome.verdict.subject = index;
-  outcome.verdict.status = comparison.status;
+  outcome.finding.subject = index;
+  outcome.finding.status = comparison.status;
   if (comparison.status != TrialStatus::kPassed) {
-    outcome.verdict.reason = absl::StrCat("after timing: ", comparison.reason);
+    outcome.finding.reason = absl::StrCat("after timing: ", comparison.reason);
   }
-  outcome.verdict.max_abs = comparison.max_abs;
-  outcome.verdict.max_rel = comparison.max_rel;
+  outcome.finding.max_abs = comparison.max_abs;
+  outcome.finding.max_rel = comparison.max_rel;
   return outcome;
 }
 

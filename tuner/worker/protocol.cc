@@ -109,7 +109,7 @@ absl::Status ErrorOf(const Json& json) {
                json.at("what").get<std::string>(), json.at("fix").get<std::string>());
 }
 
-Json VerdictJson(const Verdict& v) {
+Json FindingJson(const Finding& v) {
   return {{"subject", v.subject},
           {"status", std::string(TrialStatusName(v.status))},
           {"reason", v.reason},
@@ -117,8 +117,8 @@ Json VerdictJson(const Verdict& v) {
           {"max_rel", Number(v.max_rel)}};
 }
 
-Verdict VerdictOf(const Json& json) {
-  Verdict v;
+Finding FindingOf(const Json& json) {
+  Finding v;
   json.at("subject").get_to(v.subject);
   auto status = ParseTrialStatus(json.at("status").get<std::string>());
   if (!status.ok()) throw std::invalid_argument(std::string(status.status().message()));
@@ -207,8 +207,8 @@ std::string EncodeMessage(const Message& m) {
     case Message::Kind::kReply: {
       json["unusable"] = m.unusable;
       json["fault_subject"] = m.fault_subject;
-      json["verdicts"] = Json::array();
-      for (const Verdict& v : m.verdicts) json["verdicts"].push_back(VerdictJson(v));
+      json["findings"] = Json::array();
+      for (const Finding& v : m.findings) json["findings"].push_back(FindingJson(v));
       json["samples"] = Json::array();
       for (const std::vector<double>& round : m.samples) {
         Json row = Json::array();
@@ -243,7 +243,7 @@ absl::StatusOr<Message> DecodeMessage(std::string_view line) {
       m->kind = Message::Kind::kReply;
       json.at("unusable").get_to(m->unusable);
       json.at("fault_subject").get_to(m->fault_subject);
-      for (const Json& v : json.at("verdicts")) m->verdicts.push_back(VerdictOf(v));
+      for (const Json& v : json.at("findings")) m->findings.push_back(FindingOf(v));
       for (const Json& row : json.at("samples")) {
         std::vector<double>& round = m->samples.emplace_back();
         for (const Json& sample : row) round.push_back(Number(sample));

@@ -7,7 +7,7 @@
 //   > {"id":1,"job":"verify","op":"...","axes":{...},"seeds":[1,2],"items":[{...}]}
 //   < {"id":1,"stage":"prepare","doing":"..."}    inputs and reference are being computed
 //   < {"id":1,"stage":"launch","subject":0,"doing":"..."}    code of this item runs now
-//   < {"id":1,"verdicts":[{"subject":0,"status":"PASSED",...}]}
+//   < {"id":1,"findings":[{"subject":0,"status":"PASSED",...}]}
 //
 // A stage tells the parent whom to blame, what to say of it and how long to wait when nothing more
 // comes. Binaries
@@ -61,7 +61,7 @@ struct Request {
   double epoch_us = 0;
 };
 
-struct Verdict {
+struct Finding {
   TrialStatus status = TrialStatus::kPassed;
   std::string reason;
   double max_abs = 0, max_rel = 0;
@@ -96,8 +96,8 @@ struct Message {
   // reply (and a hello that failed)
   absl::Status error;      // the job could not be done at all
   bool unusable = false;   // the worker must be replaced
-  int fault_subject = -1;  // the subject whose launch ended the job; its verdict is verdicts[0]
-  std::vector<Verdict> verdicts;
+  int fault_subject = -1;  // the subject whose launch ended the job; its finding is findings[0]
+  std::vector<Finding> findings;
   SampleTable samples;
   SessionInfo session;
 };

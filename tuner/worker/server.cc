@@ -112,7 +112,7 @@ absl::Status WorkerServer::Verify(const Request& request, const Catalog::Op& op,
     return Error(absl::StatusCode::kInvalidArgument, "verify needs one item and a seed",
                  "send items:[{...}] and seeds:[...]");
   }
-  Verdict worst;
+  Finding worst;
   for (uint64_t seed : request.seeds) {
     KVR_RETURN_IF_ERROR(inputs_.Get(*op.operation, axes, seed).status());
   }
@@ -123,7 +123,7 @@ absl::Status WorkerServer::Verify(const Request& request, const Catalog::Op& op,
     if (prepared.status().code() == absl::StatusCode::kAborted) return prepared.status();
     worst.status = TrialStatus::kRuntimeError;
     worst.reason = std::string(What(prepared.status()));
-    reply->verdicts.push_back(worst);
+    reply->findings.push_back(worst);
     return absl::OkStatus();
   }
   for (size_t round = 0; round < request.seeds.size(); ++round) {
@@ -131,16 +131,16 @@ absl::Status WorkerServer::Verify(const Request& request, const Catalog::Op& op,
                          inputs_.Get(*op.operation, axes, request.seeds[round]));
     KVR_ASSIGN_OR_RETURN(const Outcome outcome, VerifyRound(bench_, *op.operation, axes, *set,
                                                             **prepared, static_cast<int>(round)));
-    worst.max_abs = std::max(worst.max_abs, outcome.verdict.max_abs);
-    worst.max_rel = std::max(worst.max_rel, outcome.verdict.max_rel);
+    worst.max_abs = std::max(worst.max_abs, outcome.finding.max_abs);
+    worst.max_rel = std::max(worst.max_rel, outcome.finding.max_rel);
     reply->unusable |= outcome.damaged;
-    if (outcome.verdict.status != TrialStatus::kPassed) {
-      worst.status = outcome.verdict.status;
-      worst.reason = absl::StrCat(outcome.verdict.reason, " (seed ", request.seeds[round], ")");
+    if (outcome.finding.status != TrialStatus::kPassed) {
+      worst.status = outcome.finding.status;
+      worst.reason = absl::StrCat(outcome.finding.reason, " (seed ", request.seeds[round], ")");
       break;
     }
   }
-  reply->verdicts.push_back(worst);
+  reply->findings.push_back(worst);
   return absl::OkStatus();
 }
 
@@ -172,10 +172,10 @@ absl::Status WorkerServer::OpenSession(const Request& request, const Catalog::Op
       continue;
     }
     if (loaded.status().code() == absl::StatusCode::kAborted) return loaded.status();
-    Verdict& verdict = reply->verdicts.emplace_back();
-    verdict.subject = subject;
-    verdict.status = TrialStatus::kRuntimeError;
-    verdict.reason = std::string(What(loaded.status()));
+    Finding& finding = reply->findings.emplace_back();
+    finding.subject = subject;
+    finding.status = TrialStatus::kRuntimeError;
+    finding.reason = std::string(What(loaded.status()));
   }
   bench_.at(Stage::kPrepare, -1, "opening the measuring session");
   session_items_ = prepared;
@@ -193,10 +193,10 @@ absl::Status WorkerServer::Sample(const Request& request, Message* reply) {
   Outcome fault;
   KVR_ASSIGN_OR_RETURN(reply->samples, session_->Sample(request.subjects, request.rounds, &fault));
   reply->session = session_->info();
-  if (fault.verdict.status != TrialStatus::kPassed) {
-    reply->fault_subject = fault.verdict.subject;
+  if (fault.finding.status != TrialStatus::kPassed) {
+    reply->fault_subject = fault.finding.subject;
     reply->unusable = fault.damaged;
-    reply->verdicts.push_back(fault.verdict);
+    reply->findings.push_back(fault.finding);
   }
   return absl::OkStatus();
 }
@@ -208,11 +208,11 @@ absl::Status WorkerServer::Check(const Request& request, Message* reply) {
   KVR_RETURN_IF_ERROR(CheckSubjects(request, session_items_.size()));
   for (int subject : request.subjects) {
     KVR_ASSIGN_OR_RETURN(const Outcome outcome, session_->Check(subject));
-    reply->verdicts.push_back(outcome.verdict);
+    reply->findings.push_back(outcome.finding);
     if (outcome.damaged) {
       reply->fault_subject = subject;
       reply->unusable = true;
-      reply->verdicts = {outcome.verdict};
+      reply->findings = {outcome.finding};
       break;
     }
   }

@@ -11,8 +11,8 @@ namespace {
 
 Outcome RuntimeError(std::string reason, bool damaged) {
   Outcome outcome;
-  outcome.verdict.status = TrialStatus::kRuntimeError;
-  outcome.verdict.reason = std::move(reason);
+  outcome.finding.status = TrialStatus::kRuntimeError;
+  outcome.finding.reason = std::move(reason);
   outcome.damaged = damaged;
   return outcome;
 }
@@ -126,10 +126,10 @@ absl::StatusOr<Outcome> VerifyRound(Bench& bench, const Operation& op, const Axi
   }
   Comparison comparison = Compare(spec, outputs, set.reference, poison);
   Outcome outcome;
-  outcome.verdict.status = comparison.status;
-  outcome.verdict.reason = std::move(comparison.reason);
-  outcome.verdict.max_abs = comparison.max_abs;
-  outcome.verdict.max_rel = comparison.max_rel;
+  outcome.finding.status = comparison.status;
+  outcome.finding.reason = std::move(comparison.reason);
+  outcome.finding.max_abs = comparison.max_abs;
+  outcome.finding.max_rel = comparison.max_rel;
   return outcome;
 }
 
