@@ -37,6 +37,13 @@ struct Evidence {
   int tried = 0;         // configs measured for this key
   std::string device;    // name of the device it was measured on
   std::string date;      // RFC 3339, UTC
+
+  // How it won its place; empty and 0 where a file does not say.
+  std::string verdict;    // "WIN", "EQUIVALENT", ...; "BASELINE": nothing beat it
+  std::string kind;       // "quick", "ship"
+  std::string incumbent;  // what it was compared with: "w8 {BLOCK_H=16}"
+  double gain_low = 0,
+         gain_high = 0;  // interval of ln(its time / the incumbent's): below 0, faster
   bool operator==(const Evidence&) const = default;
 };
 

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <initializer_list>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -112,6 +113,58 @@ struct FileSelection {
   Evidence evidence;
 };
 
+// Of an interval: JSON has no infinity, null stands for it.
+absl::StatusOr<double> Bound(const json& value, double infinity, std::string_view place) {
+  if (value.is_null()) return infinity;
+  if (!value.is_number()) return Bad(place, "not a number");
+  return value.get<double>();
+}
+
+absl::StatusOr<Evidence> ParseEvidence(const json& object, std::string_view place) {
+  // Both or neither: what a verdict is of belongs to it.
+  if (object.is_object() && object.contains("verdict")) {
+    KVR_RETURN_IF_ERROR(CheckFields(object, place,
+                                    {"median_us", "tried", "device", "date", "verdict", "kind",
+                                     "incumbent", "gain_low", "gain_high"}));
+  } else {
+    KVR_RETURN_IF_ERROR(CheckFields(object, place, {"median_us", "tried", "device", "date"}));
+  }
+  Evidence evidence;
+  if (!object.at("median_us").is_number()) {
+    return Bad(place, "field 'median_us' is not a number");
+  }
+  evidence.median_us = object.at("median_us").get<double>();
+  KVR_ASSIGN_OR_RETURN(const int64_t tried, Integer(object.at("tried"), StrCat(place, ".tried")));
+  if (tried < 0 || tried > INT32_MAX) return Bad(place, "field 'tried' is out of range");
+  evidence.tried = static_cast<int>(tried);
+  KVR_ASSIGN_OR_RETURN(evidence.device, Text(object, "device", place));
+  KVR_ASSIGN_OR_RETURN(evidence.date, Text(object, "date", place));
+  if (!object.contains("verdict")) return evidence;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  KVR_ASSIGN_OR_RETURN(evidence.verdict, Text(object, "verdict", place));
+  KVR_ASSIGN_OR_RETURN(evidence.kind, Text(object, "kind", place));
+  KVR_ASSIGN_OR_RETURN(evidence.incumbent, Text(object, "incumbent", place));
+  KVR_ASSIGN_OR_RETURN(evidence.gain_low,
+                       Bound(object.at("gain_low"), -kInfinity, StrCat(place, ".gain_low")));
+  KVR_ASSIGN_OR_RETURN(evidence.gain_high,
+                       Bound(object.at("gain_high"), kInfinity, StrCat(place, ".gain_high")));
+  return evidence;
+}
+
+json EvidenceJson(const Evidence& evidence) {
+  json object = {{"median_us", evidence.median_us},
+                 {"tried", evidence.tried},
+                 {"device", evidence.device},
+                 {"date", evidence.date}};
+  if (evidence.verdict.empty()) return object;
+  object["verdict"] = evidence.verdict;
+  object["kind"] = evidence.kind;
+  object["incumbent"] = evidence.incumbent;
+  object["gain_low"] = evidence.gain_low;  // infinity is dumped as null
+  object["gain_high"] = evidence.gain_high;
+  return object;
+}
+
 absl::StatusOr<FileSelection> ParseSelection(const json& object, std::string_view place) {
   KVR_RETURN_IF_ERROR(CheckFields(
       object, place,
@@ -123,21 +176,8 @@ absl::StatusOr<FileSelection> ParseSelection(const json& object, std::string_vie
   KVR_ASSIGN_OR_RETURN(selection.variant_fingerprint, Hash(object, "variant_fingerprint", place));
   KVR_ASSIGN_OR_RETURN(selection.config, Integers(object.at("config"), StrCat(place, ".config")));
   KVR_ASSIGN_OR_RETURN(selection.binary, Hash(object, "binary", place));
-
-  const json& evidence = object.at("evidence");
-  const std::string evidence_place = StrCat(place, ".evidence");
-  KVR_RETURN_IF_ERROR(
-      CheckFields(evidence, evidence_place, {"median_us", "tried", "device", "date"}));
-  if (!evidence.at("median_us").is_number()) {
-    return Bad(evidence_place, "field 'median_us' is not a number");
-  }
-  selection.evidence.median_us = evidence.at("median_us").get<double>();
-  KVR_ASSIGN_OR_RETURN(const int64_t tried,
-                       Integer(evidence.at("tried"), StrCat(evidence_place, ".tried")));
-  if (tried < 0 || tried > INT32_MAX) return Bad(evidence_place, "field 'tried' is out of range");
-  selection.evidence.tried = static_cast<int>(tried);
-  KVR_ASSIGN_OR_RETURN(selection.evidence.device, Text(evidence, "device", evidence_place));
-  KVR_ASSIGN_OR_RETURN(selection.evidence.date, Text(evidence, "date", evidence_place));
+  KVR_ASSIGN_OR_RETURN(selection.evidence,
+                       ParseEvidence(object.at("evidence"), StrCat(place, ".evidence")));
   return selection;
 }
 
@@ -235,11 +275,7 @@ std::string SelectionJson(const Generation& generation) {
                             {"variant_fingerprint", s->variant->fingerprint.Hex()},
                             {"config", s->config},
                             {"binary", s->binary.Hex()},
-                            {"evidence",
-                             {{"median_us", s->evidence.median_us},
-                              {"tried", s->evidence.tried},
-                              {"device", s->evidence.device},
-                              {"date", s->evidence.date}}}});
+                            {"evidence", EvidenceJson(s->evidence)}});
     }
     ops[name] = {{"key_policy", op.policy.text()}, {"selections", std::move(selections)}};
   }

@@ -9,7 +9,12 @@
 //    "ops": {"mla_sparse_decode": {"key_policy": "topk:pow2", "selections": [
 //      {"key": {"topk": 512}, "variant": "w8", "version": "1.0.0",
 //       "variant_fingerprint": "<64>", "config": {"BLOCK_H": 16, ...}, "binary": "<64>",
-//       "evidence": {"median_us": 12.5, "tried": 24, "device": "NVIDIA H200", "date": "..."}}]}}}
+//       "evidence": {"median_us": 12.5, "tried": 24, "device": "NVIDIA H200", "date": "...",
+//                    "verdict": "WIN", "kind": "ship", "incumbent": "baseline {BLOCK_H=16,...}",
+//                    "gain_low": -0.12, "gain_high": -0.08}}]}}}
+//
+// `verdict` and the four after it are left out together where nobody compared; a bound is null
+// where there is none.
 //
 // Strict: unknown or missing fields, duplicates, a wrong schema, a digest that does not match the
 // content, another device model or target, and a file others may write are errors that name the

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "tests/registry/fakes.h"
 
@@ -69,6 +70,31 @@ TEST_F(SelectionFile, ComesBackAsItWasWritten) {
   const Selection& first = *Sorted(op)[0].second;
   EXPECT_EQ(first.config.at("BLOCK"), 256);
   EXPECT_EQ(first.evidence, Sorted(*generation_->FindOp("axpy"))[0].second->evidence);
+}
+
+TEST_F(SelectionFile, KeepsWhatASelectionWon) {
+  GenerationBuilder builder(*generation_);
+  const auto& [key, selection] = Sorted(*generation_->FindOp("axpy"))[0];
+  Selection decided = *selection;
+  decided.evidence.verdict = "WIN";
+  decided.evidence.kind = "ship";
+  decided.evidence.incumbent = "baseline {BLOCK=128,CTAS=1024}";
+  decided.evidence.gain_low = -std::numeric_limits<double>::infinity();
+  decided.evidence.gain_high = -0.125;
+  ASSERT_TRUE(builder.Select("axpy", key, decided).ok());
+  const GenerationPtr with = builder.Build(5);
+  EXPECT_EQ(with->digest(), generation_->digest());  // what is selected, not why
+  const std::string text = SelectionJson(*with);
+  EXPECT_THAT(text, HasSubstr("\"gain_low\": null"));
+  const auto loaded = Parse(text);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(Sorted(*loaded->generation->FindOp("axpy"))[0].second->evidence, decided.evidence);
+
+  // All that belongs to a verdict, or none of it.
+  json_ = text;
+  EXPECT_THAT(std::string(What(After("\"verdict\"", "\"outcome\""))), HasSubstr("unknown field"));
+  EXPECT_THAT(std::string(What(After("\"kind\": \"ship\"", "\"kin\": \"ship\""))),
+              HasSubstr("'kind' is missing"));
 }
 
 TEST_F(SelectionFile, NamesConfigsByValue) {

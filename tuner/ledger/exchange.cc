@@ -106,6 +106,7 @@ bool ImportLine(SQLite::Database& database, const std::string& text) {
   if (table == Verdict::kTable) return ImportRecord<Verdict>(database, line);
   if (table == Band::kTable) return ImportRecord<Band>(database, line);
   if (table == Publication::kTable) return ImportRecord<Publication>(database, line);
+  if (table == Summary::kTable) return ImportRecord<Summary>(database, line);
   throw BadLine{StrCat("is of a table '", table, "' that this KVR does not know")};
 }
 
@@ -124,6 +125,7 @@ absl::Status Ledger::Export(std::ostream& out) const {
       ExportTable<Verdict>(*database, out, &written);
       ExportTable<Band>(*database, out, &written);
       ExportTable<Publication>(*database, out, &written);
+      ExportTable<Summary>(*database, out, &written);
     }
   } catch (const SQLite::Exception& error) {
     return FromSqlite(path_, error);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <mutex>
 #include <utility>
@@ -70,6 +71,17 @@ absl::StatusOr<std::string> WhereOf(const Filter& filter) {
 }
 
 }  // namespace
+
+std::string DefaultLedgerDirectory() {
+  const auto variable = [](const char* name) -> std::string {
+    const char* value = std::getenv(name);
+    return value == nullptr ? "" : value;
+  };
+  if (std::string directory = variable("KVR_LEDGER_DIR"); !directory.empty()) return directory;
+  if (std::string base = variable("XDG_STATE_HOME"); !base.empty()) return base + "/kvr";
+  if (std::string home = variable("HOME"); !home.empty()) return home + "/.local/state/kvr";
+  return "";
+}
 
 std::string Now() {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone());
@@ -183,11 +195,13 @@ template absl::Status Ledger::Add(Trial);
 template absl::Status Ledger::Add(Verdict);
 template absl::Status Ledger::Add(Band);
 template absl::Status Ledger::Add(Publication);
+template absl::Status Ledger::Add(Summary);
 template absl::StatusOr<std::vector<Environment>> Ledger::Find(const Filter&, int) const;
 template absl::StatusOr<std::vector<Build>> Ledger::Find(const Filter&, int) const;
 template absl::StatusOr<std::vector<Trial>> Ledger::Find(const Filter&, int) const;
 template absl::StatusOr<std::vector<Verdict>> Ledger::Find(const Filter&, int) const;
 template absl::StatusOr<std::vector<Band>> Ledger::Find(const Filter&, int) const;
 template absl::StatusOr<std::vector<Publication>> Ledger::Find(const Filter&, int) const;
+template absl::StatusOr<std::vector<Summary>> Ledger::Find(const Filter&, int) const;
 
 }  // namespace kvr::ledger

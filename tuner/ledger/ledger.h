@@ -29,6 +29,9 @@
 
 namespace kvr::ledger {
 
+// KVR_LEDGER_DIR, else $XDG_STATE_HOME/kvr, else ~/.local/state/kvr; empty: none can be named.
+std::string DefaultLedgerDirectory();
+
 // The current time, RFC 3339, UTC.
 std::string Now();
 
@@ -53,7 +56,7 @@ class Ledger {
   absl::StatusOr<int64_t> Remember(Environment environment);
 
   // Stores `record` in one transaction; uid and, where it is empty, time are filled in.
-  // Record: Build, Trial, Verdict, Band, Publication.
+  // Record: Build, Trial, Verdict, Band, Publication, Summary.
   template <class Record>
   absl::Status Add(Record record);
 

@@ -73,8 +73,10 @@ struct Trial {
   int64_t id = 0, environment = 0;
   std::string uid, time, session;  // session: what was measured interleaved has one name
   std::string op, variant, version, fingerprint, config, axes, binary;
-  std::string mode;    // "graph cold", "eager hot", ...
-  std::string status;  // tuner/worker/protocol.h: "PASSED", "WRONG", "CRASHED", ...
+  std::string mode;     // "graph cold", "eager hot", ...
+  std::string stage;    // "verify", "screen", "halve", "final", "duel", "ab", "noise"
+  std::string outcome;  // how its stage of a race ended: "kept", "dropped"; "": it was none
+  std::string status;   // TrialStatusName: "PASSED", "COMPILE_ERROR", ...
   std::string reason;
   double median_us = 0, spread = 0;
   std::vector<double> samples;  // raw, in the order taken; empty: not measured
@@ -93,6 +95,8 @@ struct Trial {
     visit("axes", self.axes);
     visit("binary", self.binary);
     visit("mode", self.mode);
+    visit("stage", self.stage);
+    visit("outcome", self.outcome);
     visit("status", self.status);
     visit("reason", self.reason);
     visit("median_us", self.median_us);
@@ -191,6 +195,36 @@ struct Publication {
     visit("after", self.after);
     visit("outcome", self.outcome);
     visit("reason", self.reason);
+  }
+};
+
+// A result that came as percentages, without samples: somebody else's table. Read against a noise
+// band alone (tuner/stats/summary.h); it never selects anything.
+struct Summary {
+  static constexpr const char* kTable = "summaries";
+  int64_t id = 0, environment = 0;
+  std::string uid, time;
+  std::string op, axes, incumbent, incumbent_config, challenger, challenger_config;
+  std::string unit;              // of what; higher is better: "aggregate tok/s"
+  std::vector<double> percents;  // challenger over incumbent, as reported; several: measured again
+  double band_percent = 0;       // the band's upper edge
+  std::string reason, source;    // what its authors say, and where
+
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    visit("environment", self.environment);
+    visit("time", self.time);
+    visit("op", self.op);
+    visit("axes", self.axes);
+    visit("incumbent", self.incumbent);
+    visit("incumbent_config", self.incumbent_config);
+    visit("challenger", self.challenger);
+    visit("challenger_config", self.challenger_config);
+    visit("unit", self.unit);
+    visit("percents", self.percents);
+    visit("band_percent", self.band_percent);
+    visit("reason", self.reason);
+    visit("source", self.source);
   }
 };
 

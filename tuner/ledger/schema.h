@@ -30,7 +30,8 @@ CREATE TABLE trials (
   environment INTEGER NOT NULL REFERENCES environments(id), time TEXT NOT NULL,
   session TEXT NOT NULL, op TEXT NOT NULL, variant TEXT NOT NULL, version TEXT NOT NULL,
   fingerprint TEXT NOT NULL, config TEXT NOT NULL, axes TEXT NOT NULL, binary TEXT NOT NULL,
-  mode TEXT NOT NULL, status TEXT NOT NULL, reason TEXT NOT NULL,
+  mode TEXT NOT NULL, stage TEXT NOT NULL, outcome TEXT NOT NULL,
+  status TEXT NOT NULL, reason TEXT NOT NULL,
   median_us REAL, spread REAL, samples BLOB NOT NULL,
   clock_mhz INTEGER NOT NULL, throttle_bits INTEGER NOT NULL);
 CREATE TABLE verdicts (
@@ -55,6 +56,14 @@ CREATE TABLE publications (
   op TEXT NOT NULL, axes TEXT NOT NULL, "trigger" TEXT NOT NULL,
   variant TEXT NOT NULL, fingerprint TEXT NOT NULL, config TEXT NOT NULL, binary TEXT NOT NULL,
   before TEXT NOT NULL, after TEXT NOT NULL, outcome TEXT NOT NULL, reason TEXT NOT NULL);
+CREATE TABLE summaries (
+  id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE,
+  environment INTEGER NOT NULL REFERENCES environments(id), time TEXT NOT NULL,
+  op TEXT NOT NULL, axes TEXT NOT NULL,
+  incumbent TEXT NOT NULL, incumbent_config TEXT NOT NULL,
+  challenger TEXT NOT NULL, challenger_config TEXT NOT NULL,
+  unit TEXT NOT NULL, percents BLOB NOT NULL, band_percent REAL,
+  reason TEXT NOT NULL, source TEXT NOT NULL);
 CREATE INDEX trials_by_config ON trials (op, fingerprint, config, axes);
 CREATE INDEX verdicts_by_axes ON verdicts (op, axes);
 CREATE INDEX bands_by_axes ON bands (op, axes, mode);
