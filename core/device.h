@@ -9,7 +9,8 @@
 // Synchronize (or Query) of that stream as kInternal; on cuda they are sticky for the context,
 // which is why untrusted kernels run in a worker process.
 // Capture safety: Launch, Call, MemsetAsync, EncodeTensorMap and IsCapturing are legal while the
-// stream captures; everything else is not.
+// stream captures; everything else is not. Copies, Record, Synchronize, Graph::Launch and a second
+// capture are refused there (kFailedPrecondition), and the capture goes on.
 // Ownership: whoever allocates frees; a Module must outlive its launches and graphs.
 #pragma once
 
@@ -49,6 +50,18 @@ class Module {
   virtual ~Module() = default;
   // Opts in to `dynamic_smem` bytes of dynamic shared memory for this function.
   virtual absl::StatusOr<Function> Get(std::string_view symbol, int64_t dynamic_smem) = 0;
+};
+
+// A recorded sequence of work that can be launched again and again. Pointers and scalars are those
+// of the recording.
+// Threading: belongs to one thread, and to one stream at a time. Ownership: it must outlive its
+// launches (synchronize before it is destroyed), and be outlived by the modules, launch functions
+// and memory that it uses and by its device.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+  // In stream order, asynchronous; not while the stream captures.
+  virtual absl::Status Launch(Stream stream) = 0;
 };
 
 class Device {
@@ -94,9 +107,20 @@ class Device {
   // and an error surfaces at the next Synchronize. null: counted, not called.
   virtual absl::Status Call(const LaunchFunction& function, const FunctionLaunch& launch,
                             Stream stream) = 0;
+  // `enqueue` runs now, on this thread, while `stream` captures: what it enqueues there is
+  // recorded, not run. Always ends the capture, also when `enqueue` fails; that error is then the
+  // result. Recording nothing is an error, and so is capturing the default stream. Nothing else may
+  // use the stream meanwhile.
+  virtual absl::StatusOr<std::unique_ptr<Graph>> Capture(
+      Stream stream, absl::FunctionRef<absl::Status()> enqueue) = 0;
+
   // Runs `work` now, on this thread, with the device's context current: for code that is not ours
   // and loads, allocates or frees there.
   virtual absl::Status WithContext(absl::FunctionRef<absl::Status()> work) = 0;
+
+  // What slows this device down right now, as NVML's throttle reason bits (core/throttle.h); 0:
+  // nothing, or nobody knows.
+  virtual uint64_t ThrottleBits() { return 0; }
 };
 
 }  // namespace kvr

@@ -23,7 +23,9 @@ using ModuleHandle = struct ModuleTag*;
 using FunctionHandle = struct FunctionTag*;
 using StreamHandle = struct StreamTag*;
 using EventHandle = struct EventTag*;
-using Graph = struct GraphTag*;
+using GraphHandle = struct GraphTag*;
+using GraphNode = struct GraphNodeTag*;
+using GraphExecHandle = struct GraphExecTag*;
 
 struct Uuid {
   unsigned char bytes[16];
@@ -156,8 +158,13 @@ enum : int { kTensorMapFillZeros = 0 };       // CUtensorMapFloatOOBfill
   X(StreamIsCapturing, cuStreamIsCapturing, 10000, true, (StreamHandle, int*))                       \
   X(ThreadExchangeCaptureMode, cuThreadExchangeStreamCaptureMode, 10010, true, (int*))               \
   X(StreamBeginCapture, cuStreamBeginCapture, 10010, true, (StreamHandle, int))                      \
-  X(StreamEndCapture, cuStreamEndCapture, 10000, true, (StreamHandle, Graph*))                       \
-  X(GraphDestroy, cuGraphDestroy, 10000, true, (Graph))                                              \
+  X(StreamEndCapture, cuStreamEndCapture, 10000, true, (StreamHandle, GraphHandle*))                 \
+  X(GraphDestroy, cuGraphDestroy, 10000, true, (GraphHandle))                                        \
+  X(GraphGetNodes, cuGraphGetNodes, 10000, true, (GraphHandle, GraphNode*, size_t*))                 \
+  X(GraphInstantiate, cuGraphInstantiateWithFlags, 11040, true, (GraphExecHandle*, GraphHandle, unsigned long long)) \
+  X(GraphUpload, cuGraphUpload, 11010, true, (GraphExecHandle, StreamHandle))                        \
+  X(GraphLaunch, cuGraphLaunch, 10000, true, (GraphExecHandle, StreamHandle))                        \
+  X(GraphExecDestroy, cuGraphExecDestroy, 10000, true, (GraphExecHandle))                            \
   X(EventCreate, cuEventCreate, 2000, true, (EventHandle*, unsigned))                                \
   X(EventDestroy, cuEventDestroy, 4000, true, (EventHandle))                                         \
   X(EventRecord, cuEventRecord, 2000, true, (EventHandle, StreamHandle))                             \

@@ -11,6 +11,7 @@
 #include "core/strings.h"
 #include "devices/cuda/context.h"
 #include "devices/cuda/driver.h"
+#include "devices/cuda/graph.h"
 #include "devices/cuda/info.h"
 #include "devices/cuda/module.h"
 #include "devices/cuda/tensor_map.h"
@@ -80,6 +81,7 @@ class CudaDevice : public Device {
 
   absl::Status CopyToDevice(void* dst, const void* src, int64_t bytes, Stream stream) override {
     KVR_RETURN_IF_ERROR(CheckBytes("CopyToDevice", bytes));
+    KVR_RETURN_IF_ERROR(RefuseCapturing("CopyToDevice", stream));
     if (bytes == 0) return absl::OkStatus();
     KVR_CUDA(MemcpyHtoDAsync, "cuMemcpyHtoDAsync", Of(dst), src, bytes, Of(stream));
     return absl::OkStatus();
@@ -87,6 +89,7 @@ class CudaDevice : public Device {
 
   absl::Status CopyToHost(void* dst, const void* src, int64_t bytes, Stream stream) override {
     KVR_RETURN_IF_ERROR(CheckBytes("CopyToHost", bytes));
+    KVR_RETURN_IF_ERROR(RefuseCapturing("CopyToHost", stream));
     if (bytes == 0) return absl::OkStatus();
     KVR_CUDA(MemcpyDtoHAsync, "cuMemcpyDtoHAsync", dst, Of(src), bytes, Of(stream));
     return absl::OkStatus();
@@ -112,6 +115,7 @@ class CudaDevice : public Device {
   }
 
   absl::Status Synchronize(Stream stream) override {
+    KVR_RETURN_IF_ERROR(RefuseCapturing("Synchronize", stream));
     KVR_CUDA(StreamSynchronize, "cuStreamSynchronize", Of(stream));
     return absl::OkStatus();
   }
@@ -138,6 +142,7 @@ class CudaDevice : public Device {
   }
 
   absl::Status Record(Event event, Stream stream) override {
+    KVR_RETURN_IF_ERROR(RefuseCapturing("Record", stream));
     KVR_CUDA(EventRecord, "cuEventRecord", Of(event), Of(stream));
     return absl::OkStatus();
   }
@@ -199,6 +204,11 @@ class CudaDevice : public Device {
     return function.Launch(on_stream);
   }
 
+  absl::StatusOr<std::unique_ptr<Graph>> Capture(
+      Stream stream, absl::FunctionRef<absl::Status()> enqueue) override {
+    return cuda::CaptureGraph(driver_, context_, Of(stream), enqueue);
+  }
+
   absl::Status WithContext(absl::FunctionRef<absl::Status()> work) override {
     const cuda::ScopedBackgroundWork current(driver_, context_);
     KVR_RETURN_IF_ERROR(current.status());
@@ -206,6 +216,13 @@ class CudaDevice : public Device {
   }
 
  private:
+  // The driver would break the capture, or record what the host's memory held and holds no more.
+  absl::Status RefuseCapturing(std::string_view call, Stream stream) {
+    const cuda::ScopedContext current(driver_, context_);
+    KVR_RETURN_IF_ERROR(current.status());
+    return cuda::RefuseCapturing(driver_, call, Of(stream));
+  }
+
   cuda::Result LaunchPlain(Function function, const KernelLaunch& launch, void* const* params,
                            Stream stream) {
     const Dim3& grid = launch.grid;

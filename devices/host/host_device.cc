@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/capture.h"
 #include "core/fingerprint.h"
 #include "core/status.h"
 #include "devices/host/block_pool.h"
@@ -180,8 +181,9 @@ class HostDevice : public Device {
 
   absl::Status MemsetAsync(void* dst, uint8_t value, int64_t bytes, Stream stream) override {
     KVR_RETURN_IF_ERROR(CheckSize(bytes));
+    if (bytes == 0) return absl::OkStatus();
     StreamOf(stream).Enqueue([=](BlockRunner*) {
-      if (bytes > 0) std::memset(dst, value, static_cast<size_t>(bytes));
+      std::memset(dst, value, static_cast<size_t>(bytes));
       return absl::OkStatus();
     });
     return absl::OkStatus();
@@ -209,8 +211,13 @@ class HostDevice : public Device {
     streams_.erase(found);
   }
 
-  absl::Status Synchronize(Stream stream) override { return StreamOf(stream).Synchronize(); }
-  absl::StatusOr<bool> IsCapturing(Stream) override { return false; }
+  absl::Status Synchronize(Stream stream) override {
+    KVR_RETURN_IF_ERROR(RefuseCapturing("Synchronize", StreamOf(stream)));
+    return StreamOf(stream).Synchronize();
+  }
+  absl::StatusOr<bool> IsCapturing(Stream stream) override {
+    return StreamOf(stream).IsCapturing();
+  }
 
   absl::StatusOr<Event> CreateEvent() override { return Event{new HostEvent}; }
   void DestroyEvent(Event event) override {
@@ -221,6 +228,7 @@ class HostDevice : public Device {
   }
 
   absl::Status Record(Event event, Stream stream) override {
+    KVR_RETURN_IF_ERROR(RefuseCapturing("Record", StreamOf(stream)));
     auto* e = static_cast<HostEvent*>(event.handle);
     e->Expect();
     StreamOf(stream).Enqueue(
@@ -286,9 +294,47 @@ class HostDevice : public Device {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<std::unique_ptr<Graph>> Capture(
+      Stream stream, absl::FunctionRef<absl::Status()> enqueue) override {
+    if (stream.handle == nullptr) return DefaultStreamCannotCapture();
+    HostStream& on = StreamOf(stream);
+    KVR_RETURN_IF_ERROR(RefuseCapturing("Capture", on));
+    on.BeginCapture();
+    const absl::Status status = enqueue();
+    std::vector<HostStream::Work> work = on.EndCapture();
+    KVR_RETURN_IF_ERROR(status);
+    if (work.empty()) return CapturedNothing();
+    return std::make_unique<HostGraph>(this, std::move(work));
+  }
+
   absl::Status WithContext(absl::FunctionRef<absl::Status()> work) override { return work(); }
 
  private:
+  class HostGraph : public Graph {
+   public:
+    HostGraph(HostDevice* device, std::vector<HostStream::Work> work)
+        : device_(device), work_(std::make_shared<const Sequence>(std::move(work))) {}
+
+    absl::Status Launch(Stream stream) override {
+      HostStream& on = device_->StreamOf(stream);
+      KVR_RETURN_IF_ERROR(RefuseCapturing("Graph::Launch", on));
+      on.Enqueue([work = work_](BlockRunner* runner) {
+        for (const HostStream::Work& piece : *work) KVR_RETURN_IF_ERROR(piece(runner));
+        return absl::OkStatus();
+      });
+      return absl::OkStatus();
+    }
+
+   private:
+    using Sequence = std::vector<HostStream::Work>;
+    HostDevice* device_;
+    const std::shared_ptr<const Sequence> work_;
+  };
+
+  static absl::Status RefuseCapturing(std::string_view call, HostStream& stream) {
+    return stream.IsCapturing() ? RefusedWhileCapturing(call) : absl::OkStatus();
+  }
+
   HostStream& StreamOf(Stream stream) {
     return stream.handle == nullptr ? default_stream_ : *static_cast<HostStream*>(stream.handle);
   }
@@ -296,7 +342,7 @@ class HostDevice : public Device {
   // Done when it returns.
   absl::Status Copy(void* dst, const void* src, int64_t bytes, Stream stream) {
     KVR_RETURN_IF_ERROR(CheckSize(bytes));
-    KVR_RETURN_IF_ERROR(StreamOf(stream).Synchronize());
+    KVR_RETURN_IF_ERROR(Synchronize(stream));
     if (bytes > 0) std::memcpy(dst, src, static_cast<size_t>(bytes));
     return absl::OkStatus();
   }

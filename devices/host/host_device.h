@@ -6,7 +6,8 @@
 //
 // Streams are threads, one each, FIFO. Copies wait for their stream and are done when they return,
 // so the host memory they name is free at once. Free waits for all streams. Events take the time
-// of std::chrono::steady_clock. Nothing is ever captured: IsCapturing is false.
+// of std::chrono::steady_clock. A graph is the recorded work, enqueued again as one piece; it may
+// be destroyed while it runs.
 //
 // Not supported, and refused: clusters, cooperative launches (blocks need not be resident
 // together). A programmatic launch runs as an ordinary one.

@@ -21,6 +21,10 @@ HostStream::~HostStream() {
 void HostStream::Enqueue(Work work, bool always) {
   {
     std::lock_guard lock(mutex_);
+    if (recording_.has_value()) {
+      recording_->push_back(std::move(work));
+      return;
+    }
     queue_.push_back({std::move(work), always});
   }
   wake_.notify_one();
@@ -35,6 +39,21 @@ absl::Status HostStream::Synchronize() {
   std::unique_lock lock(mutex_);
   idle_.wait(lock, [this] { return queue_.empty() && !busy_; });
   return std::exchange(error_, absl::OkStatus());
+}
+
+void HostStream::BeginCapture() {
+  std::lock_guard lock(mutex_);
+  recording_.emplace();
+}
+
+std::vector<HostStream::Work> HostStream::EndCapture() {
+  std::lock_guard lock(mutex_);
+  return *std::exchange(recording_, std::nullopt);
+}
+
+bool HostStream::IsCapturing() {
+  std::lock_guard lock(mutex_);
+  return recording_.has_value();
 }
 
 void HostStream::Loop() {

@@ -11,7 +11,9 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -32,6 +34,12 @@ class HostStream {
   void Drain();                // waits, reports nothing
   absl::Status Synchronize();  // waits, reports the first error and forgets it
 
+  // From the one to the other, what is enqueued is kept and not run. Work that is to be kept must
+  // be able to run again.
+  void BeginCapture();
+  std::vector<Work> EndCapture();
+  bool IsCapturing();
+
  private:
   struct Item {
     Work work;
@@ -42,6 +50,7 @@ class HostStream {
   std::mutex mutex_;
   std::condition_variable wake_, idle_;
   std::deque<Item> queue_;
+  std::optional<std::vector<Work>> recording_;  // while it captures
   bool busy_ = false, stop_ = false;
   absl::Status error_;
   std::thread thread_;

@@ -12,7 +12,9 @@
 #include <thread>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
+#include "core/capture.h"
 #include "core/occupancy.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -24,9 +26,20 @@ using Clock = std::chrono::steady_clock;
 constexpr std::align_val_t kAlign{256};
 constexpr int64_t kMostBytes = int64_t{1} << 40;  // beyond it, sanitizers abort rather than refuse
 
+// What a graph holds. Launches change no memory, so their number is enough, and their order with
+// the fills is not kept.
+struct Recording {
+  struct Fill {
+    void* dst;
+    uint8_t value;
+    int64_t bytes;
+  };
+  int64_t launches = 0;
+  std::vector<Fill> fills;
+};
+
 struct NullStream {
-  std::atomic<bool> capturing{false};
-  std::thread::id capturer;  // guarded by NullDeviceImpl::mutex_
+  std::atomic<Recording*> recording{nullptr};  // while it captures
 };
 
 struct NullEvent {
@@ -37,11 +50,8 @@ struct NullEvent {
 struct alignas(64) ThreadCounts {
   std::atomic<int64_t> launches{0};
   std::atomic<int64_t> captured{0};
-  void Add(bool is_captured) {
-    launches.store(launches.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    if (is_captured) {
-      captured.store(captured.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    }
+  static void Add(std::atomic<int64_t>* count, int64_t more) {
+    count->store(count->load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
   }
 };
 
@@ -118,10 +128,15 @@ class NullDeviceImpl : public NullDevice {
     return Copy("CopyToHost", dst, src, bytes, stream);
   }
 
-  absl::Status MemsetAsync(void* dst, uint8_t value, int64_t bytes, Stream) override {
+  absl::Status MemsetAsync(void* dst, uint8_t value, int64_t bytes, Stream stream) override {
     KVR_RETURN_IF_ERROR(CheckRange("MemsetAsync", dst, bytes));
-    if (bytes > 0) std::memset(dst, value, bytes);
-    bytes_set_.fetch_add(bytes, std::memory_order_relaxed);
+    if (bytes == 0) return absl::OkStatus();
+    const Recording::Fill fill = {dst, value, bytes};
+    if (Recording* recording = RecordingOf(stream); recording != nullptr) {
+      recording->fills.push_back(fill);
+    } else {
+      Run(fill);
+    }
     return absl::OkStatus();
   }
 
@@ -130,15 +145,13 @@ class NullDeviceImpl : public NullDevice {
     return Stream{new NullStream};
   }
   void DestroyStream(Stream stream) override {
-    if (stream.handle == nullptr) return;
-    SetCapturing(stream, false);
-    delete Of(stream);
+    if (stream.handle != nullptr) delete Of(stream);
   }
   absl::Status Synchronize(Stream stream) override {
     return RefuseCapturing("Synchronize", stream);
   }
   absl::StatusOr<bool> IsCapturing(Stream stream) override {
-    return Of(stream)->capturing.load(std::memory_order_acquire);
+    return RecordingOf(stream) != nullptr;
   }
 
   absl::StatusOr<Event> CreateEvent() override {
@@ -190,7 +203,7 @@ class NullDeviceImpl : public NullDevice {
                  info_.name, " has"),
           "check the launch against info()");
     }
-    CountsOfThisThread().Add(Of(stream)->capturing.load(std::memory_order_relaxed));
+    CountLaunch(stream);
     return absl::OkStatus();
   }
 
@@ -200,8 +213,21 @@ class NullDeviceImpl : public NullDevice {
   }
 
   absl::Status Call(const LaunchFunction&, const FunctionLaunch&, Stream stream) override {
-    CountsOfThisThread().Add(Of(stream)->capturing.load(std::memory_order_relaxed));
+    CountLaunch(stream);
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<Graph>> Capture(
+      Stream stream, absl::FunctionRef<absl::Status()> enqueue) override {
+    if (stream.handle == nullptr) return DefaultStreamCannotCapture();
+    KVR_RETURN_IF_ERROR(RefuseCapturing("Capture", stream));
+    Recording recording;
+    SetRecording(stream, &recording);
+    const absl::Status status = enqueue();
+    SetRecording(stream, nullptr);
+    KVR_RETURN_IF_ERROR(status);
+    if (recording.launches == 0 && recording.fills.empty()) return CapturedNothing();
+    return std::make_unique<NullGraph>(this, std::move(recording));
   }
 
   absl::Status WithContext(absl::FunctionRef<absl::Status()> work) override { return work(); }
@@ -221,26 +247,59 @@ class NullDeviceImpl : public NullDevice {
     return sum;
   }
 
-  void SetCapturing(Stream stream, bool capturing) override {
-    std::lock_guard lock(mutex_);
-    NullStream* of = Of(stream);
-    if (of->capturing == capturing) return;
-    if (capturing) {
-      of->capturer = std::this_thread::get_id();
-      ++captures_[of->capturer];
-    } else if (--captures_[of->capturer] == 0) {
-      captures_.erase(of->capturer);
-    }
-    of->capturing.store(capturing, std::memory_order_release);
-  }
-
   ~NullDeviceImpl() override {
     for (const auto& [memory, bytes] : blocks_) ::operator delete(memory, kAlign);
   }
 
  private:
+  class NullGraph : public Graph {
+   public:
+    NullGraph(NullDeviceImpl* device, Recording recording)
+        : device_(device), recording_(std::move(recording)) {}
+
+    absl::Status Launch(Stream stream) override {
+      KVR_RETURN_IF_ERROR(device_->RefuseCapturing("Graph::Launch", stream));
+      for (const Recording::Fill& fill : recording_.fills) device_->Run(fill);
+      ThreadCounts::Add(&device_->CountsOfThisThread().launches, recording_.launches);
+      return absl::OkStatus();
+    }
+
+   private:
+    NullDeviceImpl* device_;
+    const Recording recording_;
+  };
+
   NullStream* Of(Stream stream) {
     return stream.handle == nullptr ? &default_stream_ : static_cast<NullStream*>(stream.handle);
+  }
+  Recording* RecordingOf(Stream stream) {
+    return Of(stream)->recording.load(std::memory_order_acquire);
+  }
+
+  void SetRecording(Stream stream, Recording* recording) {
+    std::lock_guard lock(mutex_);
+    const std::thread::id thread = std::this_thread::get_id();
+    if (recording != nullptr) {
+      ++captures_[thread];
+    } else if (--captures_[thread] == 0) {
+      captures_.erase(thread);
+    }
+    Of(stream)->recording.store(recording, std::memory_order_release);
+  }
+
+  void CountLaunch(Stream stream) {
+    ThreadCounts& counts = CountsOfThisThread();
+    if (Recording* recording = RecordingOf(stream); recording != nullptr) [[unlikely]] {
+      ++recording->launches;
+      ThreadCounts::Add(&counts.captured, 1);
+    } else {
+      ThreadCounts::Add(&counts.launches, 1);
+    }
+  }
+
+  void Run(const Recording::Fill& fill) {
+    std::memset(fill.dst, fill.value, fill.bytes);
+    bytes_set_.fetch_add(fill.bytes, std::memory_order_relaxed);
   }
 
   absl::Status CheckRange(std::string_view call, const void* memory, int64_t bytes) const {
@@ -261,19 +320,13 @@ class NullDeviceImpl : public NullDevice {
   }
 
   absl::Status RefuseCapturing(std::string_view call, Stream stream) {
-    if (!Of(stream)->capturing.load(std::memory_order_acquire)) return absl::OkStatus();
-    return Refusal(call);
+    return RecordingOf(stream) == nullptr ? absl::OkStatus() : RefusedWhileCapturing(call);
   }
 
   absl::Status RefuseOnCapturingThread(std::string_view call) const {
     std::lock_guard lock(mutex_);
-    if (captures_.count(std::this_thread::get_id()) == 0) return absl::OkStatus();
-    return Refusal(call);
-  }
-
-  static absl::Status Refusal(std::string_view call) {
-    return Error(absl::StatusCode::kFailedPrecondition, StrCat(call, " while a stream captures"),
-                 "do it before the capture, or on another thread");
+    const bool captures = captures_.count(std::this_thread::get_id()) != 0;
+    return captures ? RefusedWhileCapturing(call) : absl::OkStatus();
   }
 
   ThreadCounts& CountsOfThisThread() {

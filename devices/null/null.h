@@ -9,9 +9,9 @@
 //
 // Threading: every function may be called from any thread. Counting takes no lock and shares no
 // cache line between threads; counters() is exact once the threads that launch have been joined.
-// Capture: there are no graphs here, but SetCapturing pretends: while a stream captures, what CUDA
-// would refuse is refused too (kFailedPrecondition): copies, event records and Synchronize on that
-// stream, and Allocate, Load and creating streams or events on the thread that began the capture.
+// Capture: fills are recorded and happen when the graph is launched; launches are counted then.
+// Beyond what every device refuses while a stream captures, Allocate, Load and creating streams or
+// events are refused on the thread that captures: they are not legal, and here they are found out.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ namespace kvr {
 DeviceInfo NullDeviceInfo();
 
 struct NullCounters {
-  int64_t launches = 0;           // and calls
-  int64_t captured_launches = 0;  // the part of them on a stream that was capturing
+  int64_t launches = 0;           // and calls; those of a graph each time that it is launched
+  int64_t captured_launches = 0;  // recorded, not run
   int64_t allocations = 0;
   int64_t bytes_allocated = 0;  // live now
   int64_t bytes_copied = 0;     // both directions
@@ -37,8 +37,6 @@ struct NullCounters {
 class NullDevice : public Device {
  public:
   virtual NullCounters counters() const = 0;
-  // As if a capture of `stream` began or ended on this thread.
-  virtual void SetCapturing(Stream stream, bool capturing) = 0;
 };
 
 std::unique_ptr<NullDevice> OpenNull(DeviceInfo info = NullDeviceInfo());

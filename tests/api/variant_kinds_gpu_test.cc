@@ -3,7 +3,6 @@
 // On a GPU: a cubin that the test has compiled beforehand, a kernel that reads through a tensor
 // map, and a launch function that drives the driver itself; one by one, bound, and captured
 // together.
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -11,7 +10,6 @@
 #include <iostream>
 #include <memory>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -330,26 +328,7 @@ TEST_F(VariantKindsGpu, ATensorMapFollowsItsTensor) {
   std::cout << "encoding a tensor map: " << took.count() / kRounds << " ns" << std::endl;
 }
 
-// Entries that a device does not need.
-struct GraphCalls {
-  using Exec = void*;
-  cuda::Result (*instantiate)(Exec*, cuda::Graph, uint64_t) = nullptr;
-  cuda::Result (*launch)(Exec, cuda::StreamHandle) = nullptr;
-  cuda::Result (*destroy)(Exec) = nullptr;
-  GraphCalls() {
-    void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    const auto look = [&](const char* name, auto* out) {
-      *out = reinterpret_cast<std::remove_pointer_t<decltype(out)>>(dlsym(library, name));
-    };
-    look("cuGraphInstantiateWithFlags", &instantiate);
-    look("cuGraphLaunch", &launch);
-    look("cuGraphExecDestroy", &destroy);
-  }
-};
-
 TEST_F(VariantKindsGpu, AllOfThemAreCapturedAndReplayed) {
-  const GraphCalls graphs;
-  ASSERT_NE(graphs.instantiate, nullptr);
   const BinaryPtr binary = Compile();
   std::vector<std::unique_ptr<Served>> all;
   all.push_back(
@@ -363,25 +342,18 @@ TEST_F(VariantKindsGpu, AllOfThemAreCapturedAndReplayed) {
     served->Load(stream_);
     served->Fill(7, stream_);
   }
-  const auto raw = static_cast<cuda::StreamHandle>(stream_.handle);
-  cuda::Context context = nullptr;
-  ASSERT_EQ(driver_->PrimaryCtxRetain(&context, 0), cuda::kSuccess);
-  ASSERT_EQ(driver_->CtxSetCurrent(context), cuda::kSuccess);
-  ASSERT_EQ(driver_->StreamBeginCapture(raw, cuda::kCaptureModeGlobal), cuda::kSuccess);
-  for (auto& served : all) EXPECT_EQ(served->Launch(stream_), absl::OkStatus());
-  cuda::Graph graph = nullptr;
-  ASSERT_EQ(driver_->StreamEndCapture(raw, &graph), cuda::kSuccess) << "the capture was broken";
-  GraphCalls::Exec exec = nullptr;
-  ASSERT_EQ(graphs.instantiate(&exec, graph, 0), cuda::kSuccess);
+  const auto graph = device_->Capture(stream_, [&] {
+    for (auto& served : all) {
+      KVR_RETURN_IF_ERROR(served->Launch(stream_));
+    }
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(graph.ok()) << graph.status();
   for (int first : {7, 8}) {
     for (auto& served : all) served->Fill(first, stream_);
-    ASSERT_EQ(graphs.launch(exec, raw), cuda::kSuccess);
+    ASSERT_EQ((*graph)->Launch(stream_), absl::OkStatus());
     for (auto& served : all) served->Check(first, stream_);
   }
-  EXPECT_EQ(graphs.destroy(exec), cuda::kSuccess);
-  EXPECT_EQ(driver_->GraphDestroy(graph), cuda::kSuccess);
-  EXPECT_EQ(driver_->CtxSetCurrent(nullptr), cuda::kSuccess);
-  EXPECT_EQ(driver_->PrimaryCtxRelease(0), cuda::kSuccess);
 }
 
 }  // namespace

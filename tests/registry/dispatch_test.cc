@@ -169,12 +169,11 @@ TEST(Dispatch, AMissIsCompiledWhereThePolicySaysSoUnlessFrozenOrCapturing) {
 
   const Stream stream = *world.device->CreateStream();
   ASSERT_TRUE(dispatcher->PrepareStream(stream).ok());
-  world.device->SetCapturing(stream, true);
   const int compiles = world.compiles;
-  EXPECT_TRUE(dispatcher->Launch("axpy", AxpyTensors(70).views, stream).ok());  // the baseline
-  world.device->SetCapturing(stream, false);
+  const auto launch = [&] { return dispatcher->Launch("axpy", AxpyTensors(70).views, stream); };
+  EXPECT_TRUE(world.device->Capture(stream, launch).ok());  // the baseline
   dispatcher->Freeze();
-  EXPECT_TRUE(dispatcher->Launch("axpy", AxpyTensors(70).views, stream).ok());
+  EXPECT_TRUE(launch().ok());
   EXPECT_EQ(dispatcher->counters().loaded_in_launch, 1u);
   EXPECT_EQ(dispatcher->counters().baseline, 2u);
   EXPECT_EQ(world.compiles, compiles);
@@ -492,11 +491,11 @@ TEST(Workspaces, AreSizedAtLoadPerStreamAndApartForCaptures) {
   EXPECT_EQ(world.device->counters().bytes_allocated, 4 * 4096);
   const AxpyTensors tensors(64 * 1000);
   EXPECT_TRUE(dispatcher->Launch("axpy", tensors.views, a).ok());
-  world.device->SetCapturing(b, true);
-  EXPECT_TRUE(dispatcher->Launch("axpy", tensors.views, b).ok());
+  const auto graph =
+      world.device->Capture(b, [&] { return dispatcher->Launch("axpy", tensors.views, b); });
+  EXPECT_TRUE(graph.ok()) << graph.status();
   EXPECT_EQ(world.device->counters().captured_launches, 1);
   EXPECT_EQ(dispatcher->counters().captured, 1u);
-  world.device->SetCapturing(b, false);
   EXPECT_EQ(world.device->counters().bytes_allocated, 4 * 4096);
   world.device->DestroyStream(a);
   world.device->DestroyStream(b);
@@ -507,15 +506,14 @@ TEST(Workspaces, AStreamNotPreparedIsAnErrorInACaptureAndThatLeavesNothingEnqueu
   const auto dispatcher = world.Dispatch();
   ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
   const Stream stream = *world.device->CreateStream();
-  world.device->SetCapturing(stream, true);
   const NullCounters before = world.device->counters();
-  const absl::Status status = dispatcher->Launch("axpy", AxpyTensors(1000).views, stream);
+  const auto launch = [&] { return dispatcher->Launch("axpy", AxpyTensors(1000).views, stream); };
+  const absl::Status status = world.device->Capture(stream, launch).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status));
   EXPECT_THAT(std::string(Fix(status)), HasSubstr("PrepareStream"));
-  EXPECT_EQ(world.device->counters().launches, before.launches);
+  EXPECT_EQ(world.device->counters().captured_launches, 0);
   EXPECT_EQ(world.device->counters().allocations, before.allocations);
-  world.device->SetCapturing(stream, false);
-  EXPECT_TRUE(dispatcher->Launch("axpy", AxpyTensors(1000).views, stream).ok());
+  EXPECT_TRUE(launch().ok());
   world.device->DestroyStream(stream);
 }
 
@@ -572,7 +570,7 @@ TEST(Bound, AGenerationPublishedWhileItPlansIsTakenByTheNextLaunch) {
   ASSERT_TRUE(dispatcher.Load("axpy", kShapes)->ready());
   ASSERT_TRUE(dispatcher.PrepareStream(kDefaultStream).ok());
   const AxpyTensors tensors(5000);
-  world.device->SetCapturing(kDefaultStream, true);  // so that the miss is not loaded at once
+  device.capturing = true;  // so that the miss is not loaded at once
   int failures = 0;
   bool published = false;
   device.on_is_capturing = [&] {
@@ -586,7 +584,7 @@ TEST(Bound, AGenerationPublishedWhileItPlansIsTakenByTheNextLaunch) {
   ASSERT_TRUE(bound.ok()) << bound.status();
   EXPECT_EQ(failures, 0);
   EXPECT_EQ(bound->prepared().variant().name, "baseline");
-  world.device->SetCapturing(kDefaultStream, false);
+  device.capturing = false;
   EXPECT_TRUE(bound->Launch(kDefaultStream).ok());
   EXPECT_EQ(bound->prepared().variant().name, "wide");
 }

@@ -89,6 +89,7 @@ class SteppedDevice : public Device {
  public:
   explicit SteppedDevice(NullDevice& device) : device_(device) {}
   std::function<void()> on_is_capturing;
+  bool capturing = false;  // the answer, whichever the stream
 
   const DeviceInfo& info() const override { return device_.info(); }
   absl::StatusOr<void*> Allocate(int64_t bytes) override { return device_.Allocate(bytes); }
@@ -107,6 +108,7 @@ class SteppedDevice : public Device {
   absl::Status Synchronize(Stream stream) override { return device_.Synchronize(stream); }
   absl::StatusOr<bool> IsCapturing(Stream stream) override {
     if (on_is_capturing != nullptr) on_is_capturing();
+    if (capturing) return true;
     return device_.IsCapturing(stream);
   }
   absl::StatusOr<Event> CreateEvent() override { return device_.CreateEvent(); }
@@ -133,6 +135,10 @@ class SteppedDevice : public Device {
   absl::Status Call(const LaunchFunction& function, const FunctionLaunch& launch,
                     Stream stream) override {
     return device_.Call(function, launch, stream);
+  }
+  absl::StatusOr<std::unique_ptr<Graph>> Capture(
+      Stream stream, absl::FunctionRef<absl::Status()> enqueue) override {
+    return device_.Capture(stream, enqueue);
   }
   absl::Status WithContext(absl::FunctionRef<absl::Status()> work) override {
     return device_.WithContext(work);

@@ -225,13 +225,14 @@ TEST(LaunchFunctions, AreCapturedAndAllocateNothing) {
   const AxpyTensors tensors(1000);
   const OpHandle op = *dispatcher->FindOp("axpy");
   ASSERT_TRUE(dispatcher->Launch(op, tensors.views, stream).ok());  // counts this thread
-  world.device->SetCapturing(stream, true);
-  const int64_t before = AllocationsOfThisThread();
-  const absl::Status status = dispatcher->Launch(op, tensors.views, stream);
-  EXPECT_EQ(AllocationsOfThisThread() - before, 0);
-  EXPECT_TRUE(status.ok()) << status;
+  const auto graph = world.device->Capture(stream, [&] {
+    const int64_t before = AllocationsOfThisThread();
+    absl::Status status = dispatcher->Launch(op, tensors.views, stream);
+    EXPECT_EQ(AllocationsOfThisThread() - before, 0);
+    return status;
+  });
+  EXPECT_TRUE(graph.ok()) << graph.status();
   EXPECT_EQ(world.device->counters().captured_launches, 1);
-  world.device->SetCapturing(stream, false);
   world.device->DestroyStream(stream);
 }
 

@@ -96,6 +96,10 @@ class WatchedDevice : public Device {
                     Stream s) override {
     return null_->Call(function, launch, s);
   }
+  absl::StatusOr<std::unique_ptr<Graph>> Capture(
+      Stream s, absl::FunctionRef<absl::Status()> enqueue) override {
+    return null_->Capture(s, enqueue);
+  }
   absl::Status WithContext(absl::FunctionRef<absl::Status()> work) override {
     return null_->WithContext(work);
   }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "core/status.h"
+#include "core/throttle.h"
 #include "devices/cuda/cuda.h"
 #include "devices/cuda/driver.h"
 #include "tests/devices/cuda/ptx.h"
@@ -186,7 +188,7 @@ TEST_F(Gpu, CapturesAreSeenAndTakeLaunches) {
     EXPECT_TRUE(other.ok() && !*other) << "streams made by KVR do not drag the default one in";
     EXPECT_EQ(device_->MemsetAsync(out_, 0, 64, stream_), absl::OkStatus());
     EXPECT_EQ(LaunchSum(*function, 64), absl::OkStatus());
-    cuda::Graph graph = nullptr;
+    cuda::GraphHandle graph = nullptr;
     ASSERT_EQ(driver_->StreamEndCapture(raw, &graph), cuda::kSuccess);
     EXPECT_NE(graph, nullptr);
     driver_->GraphDestroy(graph);
@@ -201,7 +203,7 @@ TEST_F(Gpu, LoadingAndAllocatingElsewhereLeavesAGlobalCaptureValid) {
   auto function = module->Get("smem_sum", 64);
   ASSERT_TRUE(function.ok()) << function.status();
   const auto raw = static_cast<cuda::StreamHandle>(stream_.handle);
-  cuda::Graph graph = nullptr;
+  cuda::GraphHandle graph = nullptr;
 
   ASSERT_EQ(driver_->StreamBeginCapture(raw, cuda::kCaptureModeGlobal), cuda::kSuccess);
   std::thread([&] {
@@ -229,16 +231,80 @@ TEST_F(Gpu, LoadingAndAllocatingElsewhereLeavesAGlobalCaptureValid) {
   EXPECT_NE(driver_->StreamEndCapture(raw, &graph), cuda::kSuccess);
 }
 
-TEST_F(Gpu, SynchronizingACapturingStreamIsAPreconditionError) {
+TEST_F(Gpu, WhatIsNotLegalWhileCapturingIsRefusedBeforeItBreaksACaptureOfTheApplication) {
   const auto raw = static_cast<cuda::StreamHandle>(stream_.handle);
   ASSERT_EQ(driver_->StreamBeginCapture(raw, cuda::kCaptureModeRelaxed), cuda::kSuccess);
   const absl::Status status = device_->Synchronize(stream_);
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status;
-  const auto capturing = device_->IsCapturing(stream_);
-  EXPECT_TRUE(capturing.ok() && *capturing) << "invalidated, yet to be ended";
-  cuda::Graph graph = nullptr;
-  EXPECT_NE(driver_->StreamEndCapture(raw, &graph), cuda::kSuccess);
-  EXPECT_EQ(device_->Synchronize(stream_), absl::OkStatus());
+  cuda::GraphHandle graph = nullptr;
+  EXPECT_EQ(driver_->StreamEndCapture(raw, &graph), cuda::kSuccess);
+  driver_->GraphDestroy(graph);
+}
+
+// Does `call` behind the device's back on the stream that captures.
+class Foreign : public LaunchFunction {
+ public:
+  explicit Foreign(std::function<cuda::Result(cuda::StreamHandle)> call) : call_(std::move(call)) {}
+  absl::Status Launch(const FunctionLaunch& launch) const override {
+    call_(static_cast<cuda::StreamHandle>(launch.stream));
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::function<cuda::Result(cuda::StreamHandle)> call_;
+};
+
+TEST_F(Gpu, ACaptureThatForeignCodeBreaksIsOneErrorAndLeavesTheStreamUsable) {
+  cuda::DevicePtr leaked = 0;
+  const Foreign synchronizes(driver_->StreamSynchronize);
+  const Foreign allocates([&](cuda::StreamHandle) { return driver_->MemAlloc(&leaked, 4096); });
+  const Foreign ends([&](cuda::StreamHandle stream) {
+    cuda::GraphHandle graph = nullptr;
+    const cuda::Result result = driver_->StreamEndCapture(stream, &graph);
+    driver_->GraphDestroy(graph);
+    return result;
+  });
+  for (const LaunchFunction* function : {&synchronizes, &allocates, &ends}) {
+    const auto graph = device_->Capture(stream_, [&] {
+      EXPECT_EQ(device_->MemsetAsync(out_, 1, 64, stream_), absl::OkStatus());
+      return device_->Call(*function, {}, stream_);
+    });
+    EXPECT_EQ(graph.status().code(), StatusCode::kFailedPrecondition) << graph.status();
+    EXPECT_THAT(std::string(What(graph.status())),
+                testing::AllOf(HasSubstr("cannot be recorded"), HasSubstr("cuStreamEndCapture")));
+    EXPECT_THAT(std::string(Fix(graph.status())), HasSubstr("before the capture"));
+    const auto capturing = device_->IsCapturing(stream_);
+    EXPECT_TRUE(capturing.ok() && !*capturing);
+    EXPECT_EQ(device_->Synchronize(stream_), absl::OkStatus());
+  }
+  EXPECT_EQ(leaked, 0u);
+}
+
+TEST_F(Gpu, CapturesOfTwoThreadsAndAllocationsBesideThemDoNotDisturbOneAnother) {
+  const auto capture = [&](Stream stream) {
+    for (int i = 0; i < 20; ++i) {
+      const auto graph = device_->Capture(stream, [&] {
+        const auto memory = device_->Allocate(4096);
+        EXPECT_TRUE(memory.ok()) << memory.status();
+        if (memory.ok()) device_->Free(*memory);
+        return device_->MemsetAsync(out_, 1, 64, stream);
+      });
+      ASSERT_TRUE(graph.ok()) << graph.status();
+      EXPECT_EQ((*graph)->Launch(stream), absl::OkStatus());
+      EXPECT_EQ(device_->Synchronize(stream), absl::OkStatus());
+    }
+  };
+  const auto other = device_->CreateStream();
+  ASSERT_TRUE(other.ok()) << other.status();
+  std::thread beside([&] { capture(*other); });
+  capture(stream_);
+  beside.join();
+  device_->DestroyStream(*other);
+}
+
+TEST_F(Gpu, ThrottleBitsAreThoseThatSpoilMeasurements) {
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(device_->ThrottleBits() & ~kThrottleMask, 0u);
+  RecordProperty("throttle", ThrottleText(device_->ThrottleBits()));
 }
 
 TEST_F(Gpu, TruncatedCubinIsRefusedBeforeTheDriverReadsIt) {

@@ -83,45 +83,42 @@ TEST_F(Null, CountsBytesAndModules) {
   EXPECT_EQ(device_->counters().modules, 0);
 }
 
-TEST_F(Null, CapturingStreamTakesLaunchesAndFillsOnly) {
+TEST_F(Null, LaunchesThatAreRecordedAreCountedWhenTheirGraphIsLaunched) {
   const Stream stream = *device_->CreateStream();
-  const Event event = *device_->CreateEvent();
   void* memory = *device_->Allocate(16);
-  char byte = 0;
-  device_->SetCapturing(stream, true);
-  EXPECT_TRUE(*device_->IsCapturing(stream));
-  EXPECT_FALSE(*device_->IsCapturing({}));
-  EXPECT_TRUE(Launch(stream).ok());
-  EXPECT_TRUE(device_->MemsetAsync(memory, 0, 16, stream).ok());
-  EXPECT_EQ(device_->CopyToHost(&byte, memory, 1, stream).code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(device_->Synchronize(stream).code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(device_->Record(event, stream).code(), StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(device_->Synchronize({}).ok()) << "another stream";
-  EXPECT_EQ(device_->counters().captured_launches, 1);
-
-  Binary binary;
-  binary.target = device_->info().target;
-  EXPECT_EQ(device_->Allocate(1).status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(device_->Load(binary).status().code(), StatusCode::kFailedPrecondition);
-  std::thread([&] { EXPECT_TRUE(device_->Load(binary).ok()) << "another thread may"; }).join();
-
-  device_->SetCapturing(stream, false);
-  EXPECT_TRUE(device_->Load(binary).ok());
-  EXPECT_TRUE(Launch(stream).ok());
-  EXPECT_EQ(device_->counters().launches, 2);
-  EXPECT_EQ(device_->counters().captured_launches, 1);
+  const auto graph = device_->Capture(stream, [&] {
+    EXPECT_TRUE(device_->MemsetAsync(memory, 0, 16, stream).ok());
+    EXPECT_TRUE(Launch().ok()) << "of another stream";
+    EXPECT_TRUE(Launch(stream).ok());
+    return Launch(stream);
+  });
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_EQ(device_->counters().launches, 1);
+  EXPECT_EQ(device_->counters().captured_launches, 2);
+  EXPECT_EQ(device_->counters().bytes_set, 0);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE((*graph)->Launch({}).ok());
+  EXPECT_EQ(device_->counters().launches, 7);
+  EXPECT_EQ(device_->counters().captured_launches, 2);
+  EXPECT_EQ(device_->counters().bytes_set, 48);
   device_->Free(memory);
-  device_->DestroyEvent(event);
   device_->DestroyStream(stream);
 }
 
-TEST_F(Null, DestroyingACapturingStreamEndsItsCapture) {
+TEST_F(Null, TheThreadThatCapturesNeitherAllocatesNorLoads) {
   const Stream stream = *device_->CreateStream();
-  device_->SetCapturing(stream, true);
+  Binary binary;
+  binary.target = device_->info().target;
+  const auto graph = device_->Capture(stream, [&] {
+    EXPECT_EQ(device_->Allocate(1).status().code(), StatusCode::kFailedPrecondition);
+    EXPECT_EQ(device_->CreateStream().status().code(), StatusCode::kFailedPrecondition);
+    EXPECT_EQ(device_->CreateEvent().status().code(), StatusCode::kFailedPrecondition);
+    EXPECT_EQ(device_->Load(binary).status().code(), StatusCode::kFailedPrecondition);
+    std::thread([&] { EXPECT_TRUE(device_->Load(binary).ok()) << "another thread may"; }).join();
+    return Launch(stream);
+  });
+  EXPECT_TRUE(graph.ok()) << graph.status();
+  EXPECT_TRUE(device_->Load(binary).ok());
   device_->DestroyStream(stream);
-  const auto memory = device_->Allocate(1);
-  ASSERT_TRUE(memory.ok()) << memory.status();
-  device_->Free(*memory);
 }
 
 }  // namespace
