@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/tune.h"
 
+#include <memory>
+
 #include "devices/profiles.h"
+#include "tuner/journal.h"
 
 namespace kvr {
 namespace {
@@ -17,6 +20,28 @@ Workbench MakeBench(Platform& platform, const TuneSettings& settings) {
   return bench;
 }
 
+// A bench whose journal writes into the ledger that the settings name.
+struct RecordingBench {
+  RecordingBench(Platform& platform, const TuneSettings& settings)
+      : workbench(MakeBench(platform, settings)) {
+    absl::Status opened;
+    if (settings.ledger_directory != "none") {
+      auto at =
+          ledger::Ledger::Open(settings.ledger_directory.empty() ? ledger::DefaultLedgerDirectory()
+                                                                 : settings.ledger_directory);
+      opened = at.status();
+      if (at.ok()) ledger = *std::move(at);
+    }
+    journal = std::make_unique<Journal>(ledger.get(), ledger::Environment(), settings.progress);
+    if (!opened.ok()) journal->Report(opened);
+    workbench.journal = journal.get();
+  }
+
+  std::unique_ptr<ledger::Ledger> ledger;
+  std::unique_ptr<Journal> journal;
+  Workbench workbench;
+};
+
 }  // namespace
 
 absl::StatusOr<VerifyReport> Verify(Platform& platform, const TuneSettings& settings,
@@ -26,7 +51,8 @@ absl::StatusOr<VerifyReport> Verify(Platform& platform, const TuneSettings& sett
 
 absl::StatusOr<TuneReport> Tune(Platform& platform, const TuneSettings& settings,
                                 const TuneRequest& request) {
-  return TuneOp(MakeBench(platform, settings), request);
+  const RecordingBench bench(platform, settings);
+  return TuneOp(bench.workbench, request);
 }
 
 absl::StatusOr<CompileReport> Compile(Platform& platform, const TuneSettings& settings,

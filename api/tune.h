@@ -35,6 +35,7 @@ struct TuneSettings {
   std::vector<std::string> plugin_roots;  // those the platform was opened with
   int64_t memory_bytes = 0;               // most device memory for the worker; 0: what there is
   double timeout_s = 30;                  // for one config's kernels
+  std::string ledger_directory;           // empty: DefaultLedgerDirectory(); "none": no ledger
   Progress* progress = nullptr;
   const std::atomic<bool>* cancel = nullptr;
 };

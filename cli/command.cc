@@ -64,6 +64,11 @@ void OpOptions::AddWorker(CLI::App* app) {
       ->check(CLI::Range(0.1, 86400.0));  // a day
 }
 
+void OpOptions::AddLedger(CLI::App* app) {
+  app->add_option("--ledger", ledger, "directory of the ledger; none: keep no record")
+      ->type_name("DIR");
+}
+
 CLI::App* Subcommand(CLI::App& app, const std::string& name, const std::string& description,
                      const std::string& example) {
   CLI::App* sub = app.add_subcommand(name, description);

@@ -56,6 +56,7 @@ struct OpOptions {
   bool all = false;
   int64_t memory_mib = 0;  // 0: what there is
   double timeout_s = 0;    // 0: TuneSettings' own
+  std::string ledger;      // as TuneSettings takes it
 
   // Each takes the options it needs.
   void AddOp(CLI::App* app);
@@ -66,6 +67,7 @@ struct OpOptions {
   void AddTargets(CLI::App* app);
   void AddAll(CLI::App* app);
   void AddWorker(CLI::App* app);  // --memory, --timeout
+  void AddLedger(CLI::App* app);
 };
 
 // The subcommand that the command line chose; set by CLI11's callback.

@@ -26,6 +26,7 @@ TuneSettings Settings(const GlobalOptions& global, const OpOptions& options,
   settings.progress = progress;
   settings.cancel = CancelOnInterrupt();
   settings.memory_bytes = options.memory_mib << 20;
+  settings.ledger_directory = options.ledger;
   if (options.timeout_s > 0) settings.timeout_s = options.timeout_s;
   return settings;
 }

@@ -26,6 +26,7 @@
 #include "jit/jit.h"
 #include "registry/catalog.h"
 #include "tuner/compare.h"
+#include "tuner/journal.h"
 #include "tuner/pick.h"
 #include "tuner/progress.h"
 #include "tuner/space.h"
@@ -39,7 +40,8 @@ struct Workbench {
   WorkerOptions worker;  // verify and tune; its `cancel` is set from ours
   Progress* progress = nullptr;
   const std::atomic<bool>* cancel = nullptr;
-  int compile_threads = 0;  // 0: all cores
+  int compile_threads = 0;     // 0: all cores
+  Journal* journal = nullptr;  // what is found out is told it; null: nobody
 };
 
 // What to work on.
