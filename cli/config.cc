@@ -16,6 +16,7 @@
 #include "jit/nvrtc/nvrtc.h"
 #include "jit/sdk.h"
 #include "registry/overrides.h"
+#include "tuner/ledger/ledger.h"
 #include "tuner/worker/client.h"
 
 namespace kvr::cli {
@@ -44,6 +45,11 @@ constexpr Setting kVariables[] = {
      "the binary cache: what was compiled, by content", [] { return DefaultCacheRoot(); },
      "XDG_CACHE_HOME"},
     {"XDG_CACHE_HOME", "~/.cache", "where caches go, KVR's among them; KVR_CACHE_DIR comes first"},
+    {"KVR_LEDGER_DIR", "$XDG_STATE_HOME/kvr, else ~/.local/state/kvr",
+     "the ledger: what was tried, measured and decided; none: keep nothing; --ledger comes first",
+     [] { return ledger::DefaultLedgerDirectory(); }, "XDG_STATE_HOME"},
+    {"XDG_STATE_HOME", "~/.local/state",
+     "where programs keep their state, KVR's ledger among it; KVR_LEDGER_DIR comes first"},
     {"HOME", "", "the user's directory, where the variables above name none"},
     {"KVR_PLUGIN_PATH", "",
      "further directories of bundles and plugins, colon separated, after the built-in ones"},
