@@ -1,48 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/tune.h"
 
-#include <memory>
-
+#include "api/bench.h"
 #include "devices/profiles.h"
-#include "tuner/journal.h"
 
 namespace kvr {
-namespace {
-
-Workbench MakeBench(Platform& platform, const TuneSettings& settings) {
-  Workbench bench{platform.catalog(), platform.jit(), {}};
-  bench.worker.device = settings.device;
-  bench.worker.plugin_roots = settings.plugin_roots;
-  bench.worker.memory_bytes = settings.memory_bytes;
-  bench.worker.launch_timeout_s = settings.timeout_s;
-  bench.progress = settings.progress;
-  bench.cancel = settings.cancel;
-  return bench;
-}
-
-// A bench whose journal writes into the ledger that the settings name.
-struct RecordingBench {
-  RecordingBench(Platform& platform, const TuneSettings& settings)
-      : workbench(MakeBench(platform, settings)) {
-    absl::Status opened;
-    if (settings.ledger_directory != "none") {
-      auto at =
-          ledger::Ledger::Open(settings.ledger_directory.empty() ? ledger::DefaultLedgerDirectory()
-                                                                 : settings.ledger_directory);
-      opened = at.status();
-      if (at.ok()) ledger = *std::move(at);
-    }
-    journal = std::make_unique<Journal>(ledger.get(), ledger::Environment(), settings.progress);
-    if (!opened.ok()) journal->Report(opened);
-    workbench.journal = journal.get();
-  }
-
-  std::unique_ptr<ledger::Ledger> ledger;
-  std::unique_ptr<Journal> journal;
-  Workbench workbench;
-};
-
-}  // namespace
 
 absl::StatusOr<VerifyReport> Verify(Platform& platform, const TuneSettings& settings,
                                     const VerifyRequest& request) {
