@@ -7,6 +7,7 @@
 // Threading: one caller at a time.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -24,6 +25,9 @@ class Sampler {
   // `rounds` rounds; each visits every subject once, in an order drawn anew, on inputs drawn anew
   // that all subjects of the round share. Errors are the sampler's own, not a subject's.
   virtual absl::StatusOr<SampleTable> Sample(absl::Span<const int> subjects, int rounds) = 0;
+  // Why what was sampled so far must not be believed (the device drifted, was throttled, was not
+  // ours alone); empty: nothing is known against it. The first reason stays.
+  virtual std::string trouble() const { return {}; }
 };
 
 // The median of the finite samples; NaN if there are none.

@@ -138,15 +138,14 @@ absl::StatusOr<std::vector<WorkItem>> Tuner::Items(const Key& key) {
 absl::Status Tuner::Measure(Key& key, TunedKey& tuned) {
   const OpSpec& spec = work_.op->spec();
   const int count = static_cast<int>(key.candidates.size());
-  const double epoch_us = request_.epoch_us >= 0          ? request_.epoch_us
-                          : report_.device.kind == "cuda" ? 100
-                                                          : 0;
+  SessionOptions options;
+  options.epoch_us = request_.epoch_us;
   KVR_ASSIGN_OR_RETURN(const std::vector<WorkItem> items, Items(key));
   Race race(
       key.shapes.size(),
       [&](size_t shape) {
         return WorkerSampler::Open(
-            *worker_, {spec.name, NamedAxes(spec, key.shapes[shape]), seeds_}, items, epoch_us);
+            *worker_, {spec.name, NamedAxes(spec, key.shapes[shape]), seeds_}, items, options);
       },
       [&](size_t shape, int i, const Finding& finding) {
         Fail(key.candidates[i], key.shapes[shape], finding.status, finding.reason);

@@ -144,8 +144,12 @@ class MeasureSessionTest : public ::testing::Test {
       set->inputs = {q};
       sets.push_back(set);
     }
-    bench_ = std::make_unique<Bench>(Bench{device, Stream{}, MemoryBudget{}, [](Stage, int, const std::string&) {}});
-    auto session = MeasureSession::Open(*bench_, op_, axes_, sets, prepared, epoch_us);
+    bench_ = std::make_unique<Bench>(
+        Bench{device, Stream{}, MemoryBudget{}, [](Stage, int, const std::string&) {}});
+    SessionOptions options;
+    options.mode.launch = LaunchMode::kEager;
+    options.epoch_us = epoch_us;
+    auto session = MeasureSession::Open(*bench_, op_, axes_, sets, prepared, options);
     EXPECT_TRUE(session.ok()) << session.status();
     return session.ok() ? *std::move(session) : nullptr;
   }

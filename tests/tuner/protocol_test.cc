@@ -29,7 +29,7 @@ TEST(ProtocolTest, RequestsRoundTrip) {
   request.items = {item};
   request.subjects = {0};
   request.rounds = 3;
-  request.epoch_us = 100;
+  request.session = {{LaunchMode::kEager, CacheMode::kHot}, 100, "/tmp/s"};
   const std::string line = EncodeRequest(request);
   EXPECT_EQ(line.find('\n'), std::string::npos);
   const absl::StatusOr<Request> back = DecodeRequest(line);
@@ -43,6 +43,9 @@ TEST(ProtocolTest, RequestsRoundTrip) {
   EXPECT_EQ(back->items[0].config, item.config);
   EXPECT_EQ(back->items[0].binary_path, "/tmp/a b");
   EXPECT_EQ(back->subjects, request.subjects);
+  EXPECT_EQ(back->session.mode, request.session.mode);
+  EXPECT_EQ(back->session.epoch_us, 100);
+  EXPECT_EQ(back->session.sentinel_path, "/tmp/s");
 }
 
 TEST(ProtocolTest, RepliesRoundTripWithSamplesThatAreNoNumbers) {
@@ -56,7 +59,18 @@ TEST(ProtocolTest, RepliesRoundTripWithSamplesThatAreNoNumbers) {
   finding.reason = "said \"x\"\n and \xff bytes";
   message.findings = {finding};
   message.samples = {{1.5, std::numeric_limits<double>::quiet_NaN()}};
-  message.session = {2, 5, true, 3, 7};
+  message.session = {{LaunchMode::kEager, CacheMode::kCold},
+                     2,
+                     5,
+                     true,
+                     3,
+                     7,
+                     101.5,
+                     0.25,
+                     {20.5, 21},
+                     {22, 23},
+                     1980,
+                     0x44};
   const absl::StatusOr<Message> back = DecodeMessage(EncodeMessage(message));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->kind, Message::Kind::kReply);
@@ -70,15 +84,53 @@ TEST(ProtocolTest, RepliesRoundTripWithSamplesThatAreNoNumbers) {
   EXPECT_TRUE(back->session.cold);
   EXPECT_EQ(back->session.launches_least, 3);
   EXPECT_EQ(back->session.launches_most, 7);
+  EXPECT_EQ(ModeText(back->session.mode), "eager cold");
+  EXPECT_EQ(back->session.least_epoch_us, 101.5);
+  EXPECT_EQ(back->session.plan_us, 0.25);
+  EXPECT_EQ(back->session.sentinel_us, message.session.sentinel_us);
+  EXPECT_EQ(back->session.lead_us, message.session.lead_us);
+  EXPECT_EQ(back->session.clock_mhz, 1980);
+  EXPECT_EQ(back->session.throttle_bits, 0x44u);
 }
 
 TEST(ProtocolTest, MergedSessionsPromiseOnlyWhatBothDo) {
-  const SessionInfo merged = Merge({2, 200, true, 4, 9}, {2, 64, false, 7, 12});
+  SessionInfo a = {{}, 2, 200, true, 4, 9, 100, 0.2, {20}, {21}, 1980, 0x4};
+  SessionInfo b = {{}, 2, 64, false, 7, 12, 90, 0.3, {22, 23}, {24, 25}, 1755, 0x40};
+  const SessionInfo merged = Merge(a, b);
   EXPECT_EQ(merged.buffer_sets, 64);
   EXPECT_FALSE(merged.cold);
   EXPECT_EQ(merged.launches_least, 4);
   EXPECT_EQ(merged.launches_most, 12);
-  EXPECT_TRUE(Merge({}, {2, 200, true, 0, 0}).cold);
+  EXPECT_EQ(merged.least_epoch_us, 90);
+  EXPECT_EQ(merged.plan_us, 0.3);
+  EXPECT_EQ(merged.sentinel_us, (std::vector<double>{20, 22, 23}));
+  EXPECT_EQ(merged.lead_us, (std::vector<double>{21, 24, 25}));
+  EXPECT_EQ(merged.clock_mhz, 1755);
+  EXPECT_EQ(merged.throttle_bits, 0x44u);
+  EXPECT_TRUE(Merge({}, a).cold);
+  b.launches_least = b.clock_mhz = 0;
+  b.least_epoch_us = 0;
+  EXPECT_EQ(Merge(a, b).launches_least, 4);
+  EXPECT_EQ(Merge(a, b).least_epoch_us, 100);
+  EXPECT_EQ(Merge(a, b).clock_mhz, 1980);
+}
+
+TEST(ProtocolTest, ModesAreReadAsTheyArePrinted) {
+  for (LaunchMode launch : {LaunchMode::kGraph, LaunchMode::kEager}) {
+    for (CacheMode cache : {CacheMode::kCold, CacheMode::kHot}) {
+      const MeasureMode mode{launch, cache};
+      const absl::StatusOr<MeasureMode> back = ParseMode(ModeText(mode));
+      ASSERT_TRUE(back.ok()) << back.status();
+      EXPECT_EQ(*back, mode);
+    }
+  }
+  EXPECT_EQ(ModeText({}), "graph cold");
+  EXPECT_EQ(ModeText(*ParseMode("hot,eager")), "eager hot");
+  EXPECT_EQ(ModeText(*ParseMode("hot")), "graph hot");
+  for (const char* text :
+       {"", " ", "warm", "graph graph", "graph eager", "graph cold x", "Graph"}) {
+    EXPECT_FALSE(ParseMode(text).ok()) << text;
+  }
 }
 
 TEST(ProtocolTest, ErrorsKeepCodeWhatAndFix) {

@@ -184,7 +184,7 @@ TEST_F(VariantKindsTest, ALaunchFunctionIsMeasuredBesideOthers) {
   open.job = Job::kOpen;
   open.items = {Item(counted), Item(Admit("other", Axpy))};
   open.subjects = {0, 1};
-  open.epoch_us = 20;
+  open.session.epoch_us = 20;
   EXPECT_THAT(Handle(open).findings, IsEmpty());
   Request sample;
   sample.job = Job::kSample;

@@ -132,7 +132,7 @@ TEST_F(WorkerTest, WhoDiesAmongOthersThoughNotAloneIsGivenASecondChance) {
       WorkerClient::Start(WorkerThatDiesAmongOthers(directory, R"("stage":"launch","subject":1)"));
   ASSERT_TRUE(worker.ok()) << worker.status();
   EXPECT_EQ((*worker)->device().target, "null");
-  auto sampler = WorkerSampler::Open(**worker, shape_, {item_, item_, item_}, 0);
+  auto sampler = WorkerSampler::Open(**worker, shape_, {item_, item_, item_}, {});
   ASSERT_TRUE(sampler.ok()) << sampler.status();
   const auto table = (*sampler)->Sample({0, 1, 2}, 1);
   ASSERT_TRUE(table.ok()) << table.status();
@@ -149,7 +149,7 @@ TEST_F(WorkerTest, WhoDiesAmongOthersThoughNotAloneIsGivenASecondChance) {
 TEST_F(WorkerTest, ADeathThatIsNobodysIsTriedOnceMore) {
   const auto worker = WorkerClient::Start(NullWorker());
   ASSERT_TRUE(worker.ok()) << worker.status();
-  const auto sampler = WorkerSampler::Open(**worker, shape_, {item_, item_}, 0);
+  const auto sampler = WorkerSampler::Open(**worker, shape_, {item_, item_}, {});
   ASSERT_TRUE(sampler.ok()) << sampler.status();
   for (int respawns = 1; respawns <= 2; ++respawns) {
     const pid_t pid = (*worker)->pid();
@@ -181,7 +181,7 @@ TEST_F(WorkerTest, OutputsThatNobodyWroteAreIncorrect) {
 TEST_F(WorkerTest, ASessionGivesASampleForEverySubjectAndRound) {
   const auto worker = WorkerClient::Start(NullWorker());
   ASSERT_TRUE(worker.ok()) << worker.status();
-  const auto sampler = WorkerSampler::Open(**worker, shape_, {item_, item_, item_}, 0);
+  const auto sampler = WorkerSampler::Open(**worker, shape_, {item_, item_, item_}, {});
   ASSERT_TRUE(sampler.ok()) << sampler.status();
   EXPECT_EQ((*sampler)->info().input_sets, 2);
   EXPECT_GE((*sampler)->info().buffer_sets, 2);
@@ -198,7 +198,7 @@ TEST_F(WorkerTest, ASessionGivesASampleForEverySubjectAndRound) {
 TEST_F(WorkerTest, NumbersThatAreWrongAfterTimingCondemnTheSubject) {
   const auto worker = WorkerClient::Start(NullWorker());
   ASSERT_TRUE(worker.ok()) << worker.status();
-  const auto sampler = WorkerSampler::Open(**worker, shape_, {item_}, 0);
+  const auto sampler = WorkerSampler::Open(**worker, shape_, {item_}, {});
   ASSERT_TRUE(sampler.ok()) << sampler.status();
   ASSERT_TRUE((*sampler)->Check({0}).ok());
   EXPECT_EQ((*sampler)->finding(0).status, TrialStatus::kIncorrectNumerical);

@@ -77,7 +77,7 @@ class MeasureSession {
                                                               const AxisVector& axes,
                                                               std::vector<InputSetPtr> sets,
                                                               std::vector<PreparedPtr> subjects,
-                                                              double epoch_us);
+                                                              const SessionOptions& options);
 
   // `fault` is set (and the table is short) when a subject's launch failed.
   absl::StatusOr<SampleTable> Sample(absl::Span<const int> subjects, int rounds, Outcome* fault);
@@ -109,6 +109,7 @@ class MeasureSession {
   std::vector<Subject> subjects_;
   std::vector<BufferSet> buffers_;
   std::unique_ptr<Arena> workspace_;
+  MeasureMode mode_;
   double epoch_us_ = 0;
   bool cold_ = false;
   size_t cursor_ = 0;  // behind what was last used of the ring

@@ -64,6 +64,7 @@ absl::Status WorkerClient::Spawn() {
   }
   KVR_ASSIGN_OR_RETURN(process_, ChildProcess::Spawn(executable_, arguments));
   ++respawns_;
+  ++process_number_;
   calls_of_process_ = 0;
   std::string line;
   const absl::Time deadline = absl::Now() + absl::Seconds(options_.prepare_timeout_s);
@@ -91,6 +92,13 @@ absl::Status WorkerClient::Spawn() {
     return WithContext("kvr-worker", status);
   }
   device_ = hello->device;
+  return absl::OkStatus();
+}
+
+absl::Status WorkerClient::Restart() {
+  process_.reset();
+  KVR_RETURN_IF_ERROR(Spawn());
+  --respawns_;  // it was not brought down
   return absl::OkStatus();
 }
 
@@ -176,15 +184,20 @@ absl::StatusOr<Finding> WorkerClient::Verify(const WorkShape& shape, const WorkI
 absl::StatusOr<std::unique_ptr<WorkerSampler>> WorkerSampler::Open(WorkerClient& client,
                                                                    WorkShape shape,
                                                                    std::vector<WorkItem> items,
-                                                                   double epoch_us) {
+                                                                   SessionOptions options) {
   std::unique_ptr<WorkerSampler> sampler(new WorkerSampler(client));
   sampler->shape_ = std::move(shape);
   sampler->items_ = std::move(items);
   sampler->findings_.resize(sampler->items_.size());
   sampler->acquitted_.resize(sampler->items_.size());
-  sampler->epoch_us_ = epoch_us;
+  if (options.epoch_us < 0) options.epoch_us = client.device().kind == "cuda" ? 100 : 0;
+  sampler->options_ = std::move(options);
   KVR_RETURN_IF_ERROR(sampler->Reopen());
   return sampler;
+}
+
+bool WorkerSampler::open() const {
+  return client_.process_ != nullptr && open_in_ == client_.process_number_;
 }
 
 std::vector<int> WorkerSampler::Alive(absl::Span<const int> subjects) const {
@@ -209,12 +222,12 @@ absl::StatusOr<WorkerClient::Answer> WorkerSampler::OpenOnce(std::vector<int> su
   request.seeds = shape_.seeds;
   request.items = items_;
   request.subjects = std::move(subjects);
-  request.epoch_us = epoch_us_;
+  request.session = options_;
   return client_.Call(std::move(request));
 }
 
 absl::Status WorkerSampler::Blame(const WorkerClient::Answer& answer, Job job) {
-  open_ = false;
+  open_in_ = 0;
   const int suspect = answer.reply.fault_subject;
   const Finding& finding = answer.reply.findings.at(0);
   if (suspect < 0) {
@@ -257,7 +270,7 @@ absl::Status WorkerSampler::Blame(const WorkerClient::Answer& answer, Job job) {
 absl::Status WorkerSampler::Reopen() {
   std::vector<int> all(items_.size());
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
-  for (open_ = false; !open_;) {
+  while (!open()) {
     KVR_ASSIGN_OR_RETURN(const WorkerClient::Answer answer, OpenOnce(Alive(all)));
     if (answer.died) {
       KVR_RETURN_IF_ERROR(Blame(answer, Job::kOpen));
@@ -265,14 +278,14 @@ absl::Status WorkerSampler::Reopen() {
     }
     Condemn(answer.reply);
     info_ = Merge(info_, answer.reply.session);
-    open_ = true;
+    open_in_ = client_.process_number_;
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<SampleTable> WorkerSampler::Sample(absl::Span<const int> subjects, int rounds) {
   for (;;) {
-    if (!open_) KVR_RETURN_IF_ERROR(Reopen());
+    if (!open()) KVR_RETURN_IF_ERROR(Reopen());
     Request request;
     request.job = Job::kSample;
     request.subjects = Alive(subjects);
@@ -303,7 +316,7 @@ absl::StatusOr<SampleTable> WorkerSampler::Sample(absl::Span<const int> subjects
 
 absl::Status WorkerSampler::Check(absl::Span<const int> subjects) {
   for (;;) {
-    if (!open_) KVR_RETURN_IF_ERROR(Reopen());
+    if (!open()) KVR_RETURN_IF_ERROR(Reopen());
     Request request;
     request.job = Job::kCheck;
     request.subjects = Alive(subjects);

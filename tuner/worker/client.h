@@ -63,6 +63,10 @@ class WorkerClient {
   int respawns() const { return respawns_; }
   pid_t pid() const { return process_ == nullptr ? -1 : process_->pid(); }
 
+  // Ends the worker and starts a fresh one: a new process, context, module loads and allocations,
+  // as each session of a ship verdict or a noise band has. A sampler that is open goes on in it.
+  absl::Status Restart();
+
   absl::StatusOr<Finding> Verify(const WorkShape& shape, const WorkItem& item);
 
  private:
@@ -84,17 +88,20 @@ class WorkerClient {
   DeviceInfo device_;
   int respawns_ = -1;
   int64_t next_id_ = 1;
+  int64_t process_number_ = 0;  // counts from 1
   int64_t calls_of_process_ = 0;
 };
 
 // A measuring session: interleaved samples of several items on one shape. Survives the death of its
 // worker: whoever is to blame is out, with its finding, and the others go on in a fresh one.
+//
+// trouble(): throttle bits; on cuda also what the sentinel says (tuner/stats/drift.h).
 class WorkerSampler : public Sampler {
  public:
   // The client outlives it; one session of a client at a time.
   static absl::StatusOr<std::unique_ptr<WorkerSampler>> Open(WorkerClient& client, WorkShape shape,
                                                              std::vector<WorkItem> items,
-                                                             double epoch_us);
+                                                             SessionOptions options);
 
   int subjects() const override { return static_cast<int>(items_.size()); }
   absl::StatusOr<SampleTable> Sample(absl::Span<const int> subjects, int rounds) override;
@@ -103,10 +110,12 @@ class WorkerSampler : public Sampler {
   absl::Status Check(absl::Span<const int> subjects);
 
   const Finding& finding(int subject) const { return findings_[subject]; }
-  const SessionInfo& info() const { return info_; }
+  const SessionInfo& info() const { return info_; }  // with all sentinels so far
+  std::string trouble() const override { return trouble_; }
 
  private:
   explicit WorkerSampler(WorkerClient& client) : client_(client) {}
+  bool open() const;
   absl::Status Reopen();
   // One attempt to open a session of `subjects`.
   absl::StatusOr<WorkerClient::Answer> OpenOnce(std::vector<int> subjects);
@@ -120,9 +129,10 @@ class WorkerSampler : public Sampler {
   WorkShape shape_;
   std::vector<WorkItem> items_;
   std::vector<Finding> findings_;
-  double epoch_us_ = 0;
+  SessionOptions options_;
   SessionInfo info_;
-  bool open_ = false;
+  std::string trouble_;
+  int64_t open_in_ = 0;          // the process that holds the session; 0: none
   std::vector<bool> acquitted_;  // ran well alone after a death
   int stray_deaths_ = 0;         // nobody's, since the last answer
 };

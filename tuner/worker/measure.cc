@@ -46,14 +46,15 @@ RingSize SizeRing(int64_t l2_bytes, int64_t touched, int64_t allocated, int64_t 
 
 absl::StatusOr<std::unique_ptr<MeasureSession>> MeasureSession::Open(
     Bench& bench, const Operation& op, const AxisVector& axes, std::vector<InputSetPtr> sets,
-    std::vector<PreparedPtr> subjects, double epoch_us) {
+    std::vector<PreparedPtr> subjects, const SessionOptions& options) {
   if (sets.empty()) {
     return Error(absl::StatusCode::kInvalidArgument, "a measuring session without inputs",
                  "give at least one seed");
   }
   std::unique_ptr<MeasureSession> session(new MeasureSession(bench, op));
   session->sets_ = std::move(sets);
-  session->epoch_us_ = epoch_us;
+  session->epoch_us_ = options.epoch_us;
+  session->mode_ = options.mode;
   Device& device = bench.device;
   KVR_ASSIGN_OR_RETURN(session->start_, device.CreateEvent());
   KVR_ASSIGN_OR_RETURN(session->stop_, device.CreateEvent());
@@ -106,6 +107,7 @@ MeasureSession::~MeasureSession() {
 
 SessionInfo MeasureSession::info() const {
   SessionInfo info;
+  info.mode = mode_;
   info.input_sets = static_cast<int>(sets_.size());
   info.buffer_sets = static_cast<int>(buffers_.size());
   info.cold = cold_;

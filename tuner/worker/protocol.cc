@@ -5,10 +5,11 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/names.h"
 #include "core/status.h"
+#include "core/strings.h"
 
 namespace kvr {
 namespace {
@@ -17,6 +18,8 @@ using Json = nlohmann::json;
 
 constexpr std::string_view kJobs[] = {"verify", "open", "sample", "check"};
 constexpr std::string_view kStages[] = {"prepare", "launch"};
+constexpr std::string_view kLaunchModes[] = {"graph", "eager"};
+constexpr std::string_view kCacheModes[] = {"cold", "hot"};
 
 std::string Text(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -129,6 +132,43 @@ Finding FindingOf(const Json& json) {
   return v;
 }
 
+MeasureMode ModeOf(const Json& json) {
+  auto mode = ParseMode(json.get<std::string>());
+  if (!mode.ok()) throw std::invalid_argument(std::string(mode.status().message()));
+  return *mode;
+}
+
+Json SessionJson(const SessionInfo& s) {
+  return {{"mode", ModeText(s.mode)},
+          {"input_sets", s.input_sets},
+          {"buffer_sets", s.buffer_sets},
+          {"cold", s.cold},
+          {"launches", {s.launches_least, s.launches_most}},
+          {"least_epoch_us", Number(s.least_epoch_us)},
+          {"plan_us", Number(s.plan_us)},
+          {"sentinel_us", s.sentinel_us},
+          {"lead_us", s.lead_us},
+          {"clock_mhz", s.clock_mhz},
+          {"throttle_bits", s.throttle_bits}};
+}
+
+SessionInfo SessionOf(const Json& json) {
+  SessionInfo s;
+  s.mode = ModeOf(json.at("mode"));
+  json.at("input_sets").get_to(s.input_sets);
+  json.at("buffer_sets").get_to(s.buffer_sets);
+  json.at("cold").get_to(s.cold);
+  json.at("launches").at(0).get_to(s.launches_least);
+  json.at("launches").at(1).get_to(s.launches_most);
+  s.least_epoch_us = Number(json.at("least_epoch_us"));
+  s.plan_us = Number(json.at("plan_us"));
+  json.at("sentinel_us").get_to(s.sentinel_us);
+  json.at("lead_us").get_to(s.lead_us);
+  json.at("clock_mhz").get_to(s.clock_mhz);
+  json.at("throttle_bits").get_to(s.throttle_bits);
+  return s;
+}
+
 // Runs `parse` on the line's object; the JSON library's exceptions end here.
 template <typename T, typename Parse>
 absl::StatusOr<T> Decode(std::string_view line, Parse parse) {
@@ -150,17 +190,58 @@ absl::StatusOr<T> Decode(std::string_view line, Parse parse) {
 
 }  // namespace
 
+std::string ModeText(MeasureMode mode) {
+  return StrCat(kLaunchModes[static_cast<size_t>(mode.launch)], " ",
+                kCacheModes[static_cast<size_t>(mode.cache)]);
+}
+
+absl::StatusOr<MeasureMode> ParseMode(std::string_view text) {
+  MeasureMode mode;
+  bool launch = false, cache = false;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find_first_of(" ,", at), text.size());
+    const std::string_view word = text.substr(at, end - at);
+    at = end + 1;
+    if (word.empty()) continue;
+    bool known = false;
+    for (size_t i = 0; i < 2; ++i) {
+      if (word == kLaunchModes[i] && !std::exchange(launch, true)) {
+        mode.launch = static_cast<LaunchMode>(i);
+        known = true;
+      } else if (word == kCacheModes[i] && !std::exchange(cache, true)) {
+        mode.cache = static_cast<CacheMode>(i);
+        known = true;
+      }
+    }
+    if (!known) {
+      launch = cache = false;
+      break;
+    }
+  }
+  if (launch || cache) return mode;
+  return Error(absl::StatusCode::kInvalidArgument, StrCat("no measuring mode: ", Quoted(text)),
+               "give graph or eager, cold or hot: \"graph cold\"");
+}
+
 SessionInfo Merge(const SessionInfo& a, const SessionInfo& b) {
   if (a.buffer_sets == 0) return b;
   if (b.buffer_sets == 0) return a;
+  const auto least = [](auto x, auto y) { return x == 0 ? y : y == 0 ? x : std::min(x, y); };
   SessionInfo merged;
+  merged.mode = a.mode;
   merged.input_sets = std::min(a.input_sets, b.input_sets);
   merged.buffer_sets = std::min(a.buffer_sets, b.buffer_sets);
   merged.cold = a.cold && b.cold;
-  merged.launches_least = a.launches_least == 0   ? b.launches_least
-                          : b.launches_least == 0 ? a.launches_least
-                                                  : std::min(a.launches_least, b.launches_least);
+  merged.launches_least = least(a.launches_least, b.launches_least);
   merged.launches_most = std::max(a.launches_most, b.launches_most);
+  merged.least_epoch_us = least(a.least_epoch_us, b.least_epoch_us);
+  merged.plan_us = std::max(a.plan_us, b.plan_us);
+  merged.sentinel_us = a.sentinel_us;
+  merged.sentinel_us.insert(merged.sentinel_us.end(), b.sentinel_us.begin(), b.sentinel_us.end());
+  merged.lead_us = a.lead_us;
+  merged.lead_us.insert(merged.lead_us.end(), b.lead_us.begin(), b.lead_us.end());
+  merged.clock_mhz = least(a.clock_mhz, b.clock_mhz);
+  merged.throttle_bits = a.throttle_bits | b.throttle_bits;
   return merged;
 }
 
@@ -175,7 +256,9 @@ std::string EncodeRequest(const Request& r) {
                {"items", std::move(items)},
                {"subjects", r.subjects},
                {"rounds", r.rounds},
-               {"epoch_us", r.epoch_us}});
+               {"mode", ModeText(r.session.mode)},
+               {"epoch_us", r.session.epoch_us},
+               {"sentinel", r.session.sentinel_path}});
 }
 
 absl::StatusOr<Request> DecodeRequest(std::string_view line) {
@@ -188,7 +271,9 @@ absl::StatusOr<Request> DecodeRequest(std::string_view line) {
     for (const Json& item : json.at("items")) r->items.push_back(ItemOf(item));
     json.at("subjects").get_to(r->subjects);
     json.at("rounds").get_to(r->rounds);
-    json.at("epoch_us").get_to(r->epoch_us);
+    r->session.mode = ModeOf(json.at("mode"));
+    json.at("epoch_us").get_to(r->session.epoch_us);
+    json.at("sentinel").get_to(r->session.sentinel_path);
   });
 }
 
@@ -215,10 +300,7 @@ std::string EncodeMessage(const Message& m) {
         for (double sample : round) row.push_back(Number(sample));
         json["samples"].push_back(std::move(row));
       }
-      json["session"] = {{"input_sets", m.session.input_sets},
-                         {"buffer_sets", m.session.buffer_sets},
-                         {"cold", m.session.cold},
-                         {"launches", {m.session.launches_least, m.session.launches_most}}};
+      json["session"] = SessionJson(m.session);
       break;
     }
   }
@@ -248,12 +330,7 @@ absl::StatusOr<Message> DecodeMessage(std::string_view line) {
         std::vector<double>& round = m->samples.emplace_back();
         for (const Json& sample : row) round.push_back(Number(sample));
       }
-      const Json& session = json.at("session");
-      session.at("input_sets").get_to(m->session.input_sets);
-      session.at("buffer_sets").get_to(m->session.buffer_sets);
-      session.at("cold").get_to(m->session.cold);
-      session.at("launches").at(0).get_to(m->session.launches_least);
-      session.at("launches").at(1).get_to(m->session.launches_most);
+      m->session = SessionOf(json.at("session"));
     }
   });
 }

@@ -10,8 +10,7 @@
 //   < {"id":1,"findings":[{"subject":0,"status":"PASSED",...}]}
 //
 // A stage tells the parent whom to blame, what to say of it and how long to wait when nothing more
-// comes. Binaries
-// travel as files (jit/cache.h, EncodeEntry); a worker never compiles.
+// comes. Binaries travel as files (jit/cache.h, EncodeEntry); a worker never compiles.
 //
 // Threading: pure functions. Decoding errors say what is wrong with the line; both ends come from
 // one build, which `kProtocol` checks.
@@ -33,7 +32,32 @@
 
 namespace kvr {
 
-inline constexpr int kProtocol = 3;
+inline constexpr int kProtocol = 4;
+
+// How launches are made, and what the L2 cache holds when they begin: part of what a time means, so
+// times of two modes are never compared.
+enum class LaunchMode : uint8_t {
+  kGraph,  // an epoch is one launch of a recorded graph, as serving does it
+  kEager,  // every launch by itself; where a kernel is shorter than its launch, that is measured
+};
+enum class CacheMode : uint8_t {
+  kCold,  // launches rotate over buffer sets, more than the cache holds (SessionInfo::cold)
+  kHot,   // one buffer set for each input set, used again and again
+};
+struct MeasureMode {
+  LaunchMode launch = LaunchMode::kGraph;
+  CacheMode cache = CacheMode::kCold;
+  bool operator==(const MeasureMode&) const = default;
+};
+std::string ModeText(MeasureMode mode);  // "graph cold"
+// "graph cold", "eager,hot", or one word of them: the other is the default's.
+absl::StatusOr<MeasureMode> ParseMode(std::string_view text);
+
+struct SessionOptions {
+  MeasureMode mode;
+  double epoch_us = -1;       // least time of an epoch; negative: 100 on cuda, one launch elsewhere
+  std::string sentinel_path;  // of BuildSentinel's binary (BinaryFiles::Add); empty: no sentinel
+};
 
 struct WorkItem {
   std::string variant;
@@ -58,7 +82,7 @@ struct Request {
   std::vector<WorkItem> items;
   std::vector<int> subjects;  // kOpen: those to load; kSample, kCheck: those meant
   int rounds = 0;
-  double epoch_us = 0;
+  SessionOptions session;  // kOpen; epoch_us is not negative here
 };
 
 struct Finding {
@@ -69,12 +93,21 @@ struct Finding {
 };
 
 struct SessionInfo {
+  MeasureMode mode;     // as asked for
   int input_sets = 0;   // different inputs, each with its reference
   int buffer_sets = 0;  // copies that launches rotate over
   bool cold = false;    // the L2 cache is known to have forgotten a set before its next use
   int launches_least = 0, launches_most = 0;  // of an epoch, over the subjects timed so far
+  double least_epoch_us = 0;                  // the shortest epoch timed; 0: none yet
+  double plan_us = 0;  // Prepared::Plan on the host: median, of the slowest subject
+  // Every run of the sentinel, in order: its time right behind another kernel, and the time of that
+  // kernel, the same one, from an idle stream. A reply has the new ones only. Reported on every
+  // device, but only a GPU's are judged: elsewhere the scheduler of the operating system is timed.
+  std::vector<double> sentinel_us, lead_us;
+  int clock_mhz = 0;           // by the sentinel's own cycles and time; 0: not known
+  uint64_t throttle_bits = 0;  // Device::ThrottleBits, all that were seen
 };
-// What holds of both; a session without buffers is none.
+// What holds of both, sentinels one after the other; a session without buffers is none.
 SessionInfo Merge(const SessionInfo& a, const SessionInfo& b);
 
 enum class Stage : uint8_t {

@@ -180,7 +180,7 @@ absl::Status WorkerServer::OpenSession(const Request& request, const Catalog::Op
   bench_.at(Stage::kPrepare, -1, "opening the measuring session");
   session_items_ = prepared;
   KVR_ASSIGN_OR_RETURN(session_, MeasureSession::Open(bench_, *op.operation, axes, std::move(sets),
-                                                      std::move(prepared), request.epoch_us));
+                                                      std::move(prepared), request.session));
   reply->session = session_->info();
   return absl::OkStatus();
 }
