@@ -141,6 +141,7 @@ enum : int { kTensorMapFillZeros = 0 };       // CUtensorMapFloatOOBfill
   X(DeviceGet, cuDeviceGet, 2000, true, (DeviceHandle*, int))                                        \
   X(DeviceGetName, cuDeviceGetName, 2000, true, (char*, int, DeviceHandle))                          \
   X(DeviceGetUuid, cuDeviceGetUuid, 11040, true, (Uuid*, DeviceHandle))                              \
+  X(DeviceGetPciBusId, cuDeviceGetPCIBusId, 4010, true, (char*, int, DeviceHandle))                  \
   X(DeviceGetAttribute, cuDeviceGetAttribute, 2000, true, (int*, int, DeviceHandle))                 \
   X(PrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, true, (Context*, DeviceHandle))                \
   X(PrimaryCtxRelease, cuDevicePrimaryCtxRelease, 11000, true, (DeviceHandle))                       \

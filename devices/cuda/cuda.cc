@@ -14,6 +14,7 @@
 #include "devices/cuda/graph.h"
 #include "devices/cuda/info.h"
 #include "devices/cuda/module.h"
+#include "devices/cuda/nvml.h"
 #include "devices/cuda/tensor_map.h"
 
 // Calls the driver with the device's context current; an error carries the call's name.
@@ -53,7 +54,8 @@ class CudaDevice : public Device {
         device_(device),
         context_(context),
         primary_(primary),
-        info_(std::move(info)) {}
+        info_(std::move(info)),
+        throttle_(cuda::PciBusId(driver, device)) {}
 
   ~CudaDevice() override {
     if (primary_) driver_.PrimaryCtxRelease(device_);
@@ -215,6 +217,8 @@ class CudaDevice : public Device {
     return work();
   }
 
+  uint64_t ThrottleBits() override { return throttle_.Bits(); }
+
  private:
   // The driver would break the capture, or record what the host's memory held and holds no more.
   absl::Status RefuseCapturing(std::string_view call, Stream stream) {
@@ -270,6 +274,7 @@ class CudaDevice : public Device {
   const cuda::Context context_;
   const bool primary_;
   const DeviceInfo info_;
+  cuda::Throttle throttle_;
 };
 
 }  // namespace

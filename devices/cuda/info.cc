@@ -25,6 +25,12 @@ std::string DriverText(const Driver& driver) {
 
 }  // namespace
 
+std::string PciBusId(const Driver& driver, DeviceHandle device) {
+  std::array<char, 32> text{};
+  if (driver.DeviceGetPciBusId(text.data(), text.size(), device) != kSuccess) return {};
+  return text.data();
+}
+
 std::string TargetOf(int major, int minor) {
   return StrCat("sm_", major, minor, major >= 9 ? "a" : "");
 }

@@ -14,6 +14,9 @@ namespace kvr::cuda {
 
 absl::StatusOr<DeviceInfo> ReadDeviceInfo(const Driver& driver, DeviceHandle device);
 
+// "0000:3b:00.0"; empty where the driver does not say.
+std::string PciBusId(const Driver& driver, DeviceHandle device);
+
 // (9, 0) → "sm_90a": from Hopper on, binaries use the instructions of exactly one architecture.
 std::string TargetOf(int major, int minor);
 

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -19,57 +18,6 @@ namespace kvr {
 namespace {
 
 using absl::StatusCode;
-
-// The kernel `add`, loaded, with its arguments.
-class Add {
- public:
-  Add(Device* device, const Subject& subject) : device_(device) {
-    auto binary = subject.kernels(*device);
-    EXPECT_TRUE(binary.ok()) << binary.status();
-    if (!binary.ok()) return;
-    auto module = device->Load(*binary);
-    EXPECT_TRUE(module.ok()) << module.status();
-    if (!module.ok()) return;
-    module_ = *std::move(module);
-    auto function = module_->Get("add", /*dynamic_smem=*/0);
-    EXPECT_TRUE(function.ok()) << function.status();
-    if (function.ok()) function_ = *function;
-  }
-
-  static KernelLaunch Shape(int n) {
-    KernelLaunch launch;
-    launch.block.x = 128;
-    launch.grid.x = (n + 127) / 128;
-    return launch;
-  }
-
-  absl::Status operator()(const void* a, const void* b, void* out, int n, Stream stream) {
-    return Launch(Shape(n), a, b, out, n, stream);
-  }
-
-  absl::Status Launch(const KernelLaunch& launch, const void* a, const void* b, void* out, int n,
-                      Stream stream) {
-    void* params[] = {&a, &b, &out, &n};
-    absl::Status status = device_->Launch(function_, launch, {}, params, stream);
-    a = b = out = nullptr;  // a device that reads them after the launch returned will notice
-    n = 1 << 30;
-    return status;
-  }
-
-  Function function() const { return function_; }
-  Module* module() const { return module_.get(); }
-
- private:
-  Device* device_;
-  std::unique_ptr<Module> module_;
-  Function function_;
-};
-
-std::vector<float> Ramp(int n, float start) {
-  std::vector<float> values(n);
-  std::iota(values.begin(), values.end(), start);
-  return values;
-}
 
 TEST_P(DeviceConformance, BrokenBinariesAndUnknownSymbolsAreRefused) {
   if (!GetParam().runs_kernels) GTEST_SKIP() << "this device does not look at binaries";

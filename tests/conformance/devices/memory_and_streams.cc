@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/throttle.h"
 #include "tests/conformance/devices/device_conformance.h"
 #include "tests/conformance/devices/device_tools.h"
 
@@ -159,6 +160,10 @@ TEST_P(DeviceConformance, StreamsDoNotCaptureByThemselves) {
     ASSERT_TRUE(capturing.ok()) << capturing.status();
     EXPECT_FALSE(*capturing);
   }
+}
+
+TEST_P(DeviceConformance, SaysWhatSlowsItDownInTheBitsThatAreKnown) {
+  EXPECT_EQ(device_->ThrottleBits() & ~kThrottleMask, 0u);
 }
 
 TEST_P(DeviceConformance, BinaryForAnotherTargetIsRefused) {
