@@ -34,6 +34,7 @@
 #include "core/device_info.h"
 #include "registry/catalog.h"
 #include "registry/generation.h"
+#include "registry/selection_content.h"
 
 namespace kvr {
 
@@ -55,8 +56,16 @@ absl::StatusOr<LoadedSelections> ParseSelectionJson(std::string_view json, std::
                                                     const Catalog& catalog,
                                                     const DeviceInfo& device);
 
+// A content that was read without a catalog, against what is here.
+absl::StatusOr<LoadedSelections> ResolveSelections(const SelectionContent& content,
+                                                   std::string_view origin, const Catalog& catalog,
+                                                   const DeviceInfo& device);
+
 absl::Status WriteSelectionFile(const Generation& generation, const std::string& path);
 absl::StatusOr<LoadedSelections> ReadSelectionFile(const std::string& path, const Catalog& catalog,
                                                    const DeviceInfo& device);
+// The same files without a catalog: of any device and any plugins.
+absl::Status WriteSelectionContent(const SelectionContent& content, const std::string& path);
+absl::StatusOr<SelectionContent> ReadSelectionContent(const std::string& path);
 
 }  // namespace kvr

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tuner/selections/exchange.h"
+
+#include <set>
+#include <utility>
+
+#include "core/status.h"
+#include "core/strings.h"
+#include "registry/selection_file.h"
+#include "tuner/selections/shipped.h"
+
+namespace kvr {
+namespace {
+
+std::string Place(const std::string& op, const Axes& key) {
+  return StrCat(op, " {", AxesText(key), "}");
+}
+
+// Why it must stay; empty: it is shipped. Its evidence is completed.
+std::string Unshipped(const Catalog& catalog, const std::string& name, const std::string& policy,
+                      const Axes& key, absl::Span<const Placed<ledger::Verdict>> verdicts,
+                      StoredSelection& selection) {
+  const absl::StatusOr<const Catalog::Op*> op = catalog.FindOp(name);
+  if (!op.ok()) return std::string(What(op.status()));
+  const absl::StatusOr<KeyPolicy> parsed = KeyPolicy::Parse(policy, (*op)->spec());
+  if (!parsed.ok()) return std::string(What(parsed.status()));
+  ShipProof proof = ProofFor(**op, *parsed, key, selection, verdicts);
+  selection.evidence = std::move(proof.evidence);
+  return proof.missing;
+}
+
+std::string Named(const StoredSelection& selection) {
+  return ConfigName(selection.variant, ConfigText(selection.config));
+}
+
+}  // namespace
+
+absl::StatusOr<SelectionContent> ForTheFleet(SelectionContent content, const Catalog& catalog,
+                                             const ledger::Ledger* ledger, bool unshipped) {
+  std::string refused, example;
+  int count = 0;
+  for (auto& [name, op] : content.ops) {
+    std::vector<Placed<ledger::Verdict>> verdicts;
+    if (ledger != nullptr) {
+      KVR_ASSIGN_OR_RETURN(verdicts,
+                           PlacedRecords<ledger::Verdict>(*ledger, name, content.device_model));
+    }
+    for (auto& [key, selection] : op.by_key) {
+      const std::string why = Unshipped(catalog, name, op.key_policy, key, verdicts, selection);
+      if (why.empty()) continue;
+      StrAppend(&refused, count == 0 ? "" : "; ", Place(name, key), ": ", Named(selection), ", ",
+                why);
+      if (count++ == 0) {
+        example = StrCat("kvr ab ", name, " --incumbent baseline --challenger '", selection.variant,
+                         "{", ConfigText(selection.config), "}' --ship --axes ", AxesText(key));
+      }
+    }
+  }
+  if (count == 0 || unshipped) return content;
+  return Error(absl::StatusCode::kFailedPrecondition,
+               StrCat(count == 1 ? "a selection has" : StrCat(count, " selections have"),
+                      " no ship verdict: ", refused),
+               StrCat("run `", example, "`, or export them with --unshipped"));
+}
+
+absl::StatusOr<TakenOver> TakeOver(const SelectionContent* local, const SelectionContent& incoming,
+                                   std::string_view origin, const Catalog& catalog,
+                                   const DeviceInfo& device) {
+  KVR_ASSIGN_OR_RETURN(const LoadedSelections loaded,
+                       ResolveSelections(incoming, origin, catalog, device));
+  std::string refused;
+  const auto refuse = [&](std::string_view what) {
+    StrAppend(&refused, refused.empty() ? "" : "; ", what);
+  };
+  for (const DroppedSelection& dropped : loaded.dropped) {
+    refuse(StrCat(Place(dropped.op, dropped.key), ": ", dropped.reason));
+  }
+  TakenOver taken;
+  if (local == nullptr) {
+    taken.content.device_model = incoming.device_model;
+    taken.content.target = incoming.target;
+  } else {
+    taken.content = *local;
+    if (local->device_model != incoming.device_model || local->target != incoming.target) {
+      refuse(StrCat("the local file is of ", local->device_model, " (", local->target, ")"));
+    }
+  }
+  for (const auto& [name, op] : incoming.ops) {
+    const bool known = taken.content.ops.count(name) > 0;
+    SelectionContent::Op& here = taken.content.ops[name];
+    if (known && here.key_policy != op.key_policy) {
+      refuse(StrCat(name, " is keyed by '", op.key_policy, "', the local file keys it by '",
+                    here.key_policy, "'"));
+      continue;
+    }
+    here.key_policy = op.key_policy;
+    for (const auto& [key, selection] : op.by_key) {
+      const auto [at, added] = here.by_key.emplace(key, selection);
+      if (added) {
+        ++taken.added;
+        continue;
+      }
+      StoredSelection& old = at->second;
+      const bool same = old.variant == selection.variant && old.version == selection.version &&
+                        old.variant_fingerprint == selection.variant_fingerprint &&
+                        old.config == selection.config && old.binary == selection.binary;
+      ++(same ? taken.unchanged : taken.replaced);
+      old = selection;
+    }
+  }
+  if (!refused.empty()) {
+    return Error(absl::StatusCode::kFailedPrecondition,
+                 StrCat(origin, " does not fit here: ", refused),
+                 "bring what it was tuned with (--plugins, the same KVR), name another "
+                 "--selections, or tune here; nothing was taken over");
+  }
+  ++taken.content.number;
+  return taken;
+}
+
+std::vector<Difference> Differences(const SelectionContent& a, const SelectionContent& b) {
+  std::vector<Difference> differences;
+  const auto compare = [&](const std::string& op, const Axes& key, std::string_view field,
+                           const std::string& in_a, const std::string& in_b) {
+    if (in_a != in_b) differences.push_back({op, key, std::string(field), in_a, in_b});
+  };
+  compare("", {}, "device_model", a.device_model, b.device_model);
+  compare("", {}, "target", a.target, b.target);
+  std::set<std::string> ops;
+  for (const SelectionContent* content : {&a, &b}) {
+    for (const auto& [name, op] : content->ops) ops.insert(name);
+  }
+  static const SelectionContent::Op kNone;
+  for (const std::string& name : ops) {
+    const auto in_a = a.ops.find(name), in_b = b.ops.find(name);
+    const SelectionContent::Op& op_a = in_a == a.ops.end() ? kNone : in_a->second;
+    const SelectionContent::Op& op_b = in_b == b.ops.end() ? kNone : in_b->second;
+    if (in_a == a.ops.end() || in_b == b.ops.end()) {
+      compare(name, {}, "operation", in_a == a.ops.end() ? "" : name,
+              in_b == b.ops.end() ? "" : name);
+    } else {
+      compare(name, {}, "key_policy", op_a.key_policy, op_b.key_policy);
+    }
+    std::set<Axes> keys;
+    for (const SelectionContent::Op* op : {&op_a, &op_b}) {
+      for (const auto& [key, selection] : op->by_key) keys.insert(key);
+    }
+    for (const Axes& key : keys) {
+      const auto at_a = op_a.by_key.find(key), at_b = op_b.by_key.find(key);
+      if (at_a == op_a.by_key.end() || at_b == op_b.by_key.end()) {
+        compare(name, key, "selection", at_a == op_a.by_key.end() ? "" : Named(at_a->second),
+                at_b == op_b.by_key.end() ? "" : Named(at_b->second));
+        continue;
+      }
+      const StoredSelection &x = at_a->second, &y = at_b->second;
+      compare(name, key, "variant", x.variant, y.variant);
+      compare(name, key, "version", x.version, y.version);
+      compare(name, key, "variant_fingerprint", x.variant_fingerprint.Hex(),
+              y.variant_fingerprint.Hex());
+      compare(name, key, "config", ConfigText(x.config), ConfigText(y.config));
+      compare(name, key, "binary", x.binary.Hex(), y.binary.Hex());
+    }
+  }
+  return differences;
+}
+
+}  // namespace kvr
