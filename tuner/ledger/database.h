@@ -51,7 +51,9 @@ struct Bind {
     }
   }
   void operator()(const char*, const std::vector<double>& values) {
-    statement.bind(next++, values.data(), static_cast<int>(values.size() * sizeof(double)));
+    // A null pointer would be NULL, which is not the same as no values.
+    const void* data = values.empty() ? static_cast<const void*>("") : values.data();
+    statement.bind(next++, data, static_cast<int>(values.size() * sizeof(double)));
   }
 };
 
@@ -92,8 +94,8 @@ bool Insert(SQLite::Database& database, const Record& record) {
     names += ", " + columns::Quoted(name);
     values += ", ?";
   }
-  SQLite::Statement insert(database, std::string("INSERT OR IGNORE INTO ") + Record::kTable + " (" +
-                                         names + ") VALUES (" + values + ")");
+  SQLite::Statement insert(database, std::string("INSERT INTO ") + Record::kTable + " (" + names +
+                                         ") VALUES (" + values + ") ON CONFLICT(uid) DO NOTHING");
   insert.bind(1, record.uid);
   columns::Bind bind{insert, 2};
   Record::Fields(record, bind);

@@ -94,6 +94,18 @@ TEST_F(LedgerTest, GivesBackWhatItWasGiven) {
   EXPECT_TRUE(ledger->Find<Trial>({{"config", "W=8"}})->empty());
 }
 
+TEST_F(LedgerTest, KeepsATrialThatWasNeverMeasured) {
+  auto ledger = Open();
+  Trial failed = TrialOf(*ledger->Remember(Gpu()), "W=4");
+  failed.status = "COMPILE_ERROR";
+  failed.samples.clear();
+  ASSERT_TRUE(ledger->Add(failed).ok());
+  const std::vector<Trial> trials = *ledger->Find<Trial>({});
+  ASSERT_EQ(trials.size(), 1u);
+  EXPECT_EQ(trials[0].status, "COMPILE_ERROR");
+  EXPECT_TRUE(trials[0].samples.empty());
+}
+
 TEST_F(LedgerTest, StoresEqualEnvironmentsOnce) {
   auto ledger = Open();
   const int64_t first = *ledger->Remember(Gpu());
@@ -251,9 +263,9 @@ TEST_F(LedgerTest, ExchangesEverythingOnce) {
   std::stringstream lines;
   ASSERT_TRUE(source->Export(lines).ok());
   const std::string text = lines.str();
-  EXPECT_EQ(*target->Import(lines), 6);
+  EXPECT_EQ(target->Import(lines)->added, 6);
   std::stringstream again(text);
-  EXPECT_EQ(*target->Import(again), 0);
+  EXPECT_EQ(target->Import(again)->known, 6);
   const std::vector<Trial> trials = *target->Find<Trial>({});
   ASSERT_EQ(trials.size(), 1u);
   EXPECT_EQ(target->EnvironmentOf(trials[0])->device_model, "nvidia-h200");
