@@ -19,14 +19,17 @@ void* Counted(size_t size) {
   if (void* memory = std::malloc(size ? size : 1)) return memory;
   throw std::bad_alloc();
 }
+
+// Not inlined: where delete is and new is not, GCC takes free for the wrong partner.
+[[gnu::noinline]] void Release(void* memory) { std::free(memory); }
 }  // namespace
 
 void* operator new(size_t size) { return Counted(size); }
 void* operator new[](size_t size) { return Counted(size); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept { Release(memory); }
+void operator delete[](void* memory) noexcept { Release(memory); }
+void operator delete(void* memory, size_t) noexcept { Release(memory); }
+void operator delete[](void* memory, size_t) noexcept { Release(memory); }
 
 namespace kvr {
 namespace {
