@@ -138,14 +138,16 @@ absl::Status Ledger::Export(std::ostream& out) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> Ledger::Import(std::istream& in) {
+absl::StatusOr<Imported> Ledger::Import(std::istream& in) {
+  KVR_RETURN_IF_ERROR(impl_->Writable(path_));
   const std::lock_guard<std::mutex> lock(impl_->mutex);
-  int64_t number = 0, added = 0;
+  int64_t number = 0;
+  Imported imported;
   try {
     SQLite::Transaction transaction(*impl_->own, SQLite::TransactionBehavior::IMMEDIATE);
     for (std::string text; std::getline(in, text);) {
       ++number;
-      if (!text.empty()) added += ImportLine(*impl_->own, text);
+      if (!text.empty()) ++(ImportLine(*impl_->own, text) ? imported.added : imported.known);
     }
     transaction.commit();
   } catch (const BadLine& bad) {
@@ -155,7 +157,7 @@ absl::StatusOr<int64_t> Ledger::Import(std::istream& in) {
   } catch (const SQLite::Exception& error) {
     return FromSqlite(path_, error);
   }
-  return added;
+  return imported;
 }
 
 }  // namespace kvr::ledger

@@ -109,7 +109,14 @@ absl::StatusOr<std::unique_ptr<Ledger>> Ledger::Open(const std::string& director
   const std::string name = per_host ? StrCat("ledger-", HostName(), ".db") : "ledger.db";
   const std::string path = StrCat(directory, "/", name);
   auto impl = std::make_unique<Impl>();
-  KVR_ASSIGN_OR_RETURN(impl->own, OpenDatabase(path, options.read_only, /*wal=*/!per_host));
+  impl->read_only = options.read_only;
+  absl::StatusOr<std::unique_ptr<SQLite::Database>> own =
+      OpenDatabase(path, options.read_only, /*wal=*/!per_host);
+  if (own.ok()) {
+    impl->own = *std::move(own);
+  } else if (!options.read_only || !absl::IsNotFound(own.status())) {
+    return own.status();
+  }
   std::vector<std::string> others;
   for (std::filesystem::directory_iterator it(directory, error), end; !error && it != end;
        it.increment(error)) {
@@ -121,11 +128,13 @@ absl::StatusOr<std::unique_ptr<Ledger>> Ledger::Open(const std::string& director
   for (const std::string& other : others) {
     KVR_ASSIGN_OR_RETURN(impl->others.emplace_back(), OpenDatabase(other, true, !per_host));
   }
+  if (impl->own == nullptr && impl->others.empty()) return own.status();
   return std::unique_ptr<Ledger>(new Ledger(std::move(impl), path));
 }
 
 absl::StatusOr<int64_t> Ledger::Remember(Environment environment) {
   environment.uid = UidOf(environment);
+  KVR_RETURN_IF_ERROR(impl_->Writable(path_));
   const std::lock_guard<std::mutex> lock(impl_->mutex);
   try {
     SQLite::Transaction transaction(*impl_->own, SQLite::TransactionBehavior::IMMEDIATE);
@@ -142,6 +151,7 @@ template <class Record>
 absl::Status Ledger::Add(Record record) {
   if (record.uid.empty()) record.uid = NewUid();
   if (record.time.empty()) record.time = Now();
+  KVR_RETURN_IF_ERROR(impl_->Writable(path_));
   const std::lock_guard<std::mutex> lock(impl_->mutex);
   try {
     SQLite::Transaction transaction(*impl_->own, SQLite::TransactionBehavior::IMMEDIATE);
@@ -158,6 +168,18 @@ absl::StatusOr<std::vector<Record>> Ledger::Find(const Filter& filter, int limit
   KVR_ASSIGN_OR_RETURN(const std::string where, WhereOf<Record>(filter));
   std::vector<std::string> values;
   for (const auto& [column, value] : filter) values.push_back(value);
+  return FindWhere<Record>(where, values, limit);
+}
+
+template <class Record>
+absl::StatusOr<std::vector<Record>> Ledger::FindUid(const std::string& prefix) const {
+  return FindWhere<Record>("substr(uid, 1, length(?1)) = ?1", {prefix}, 0);
+}
+
+template <class Record>
+absl::StatusOr<std::vector<Record>> Ledger::FindWhere(const std::string& where,
+                                                      const std::vector<std::string>& values,
+                                                      int limit) const {
   const std::lock_guard<std::mutex> lock(impl_->mutex);
   std::vector<Record> all;
   try {
@@ -198,10 +220,16 @@ template absl::Status Ledger::Add(Publication);
 template absl::Status Ledger::Add(Summary);
 template absl::StatusOr<std::vector<Environment>> Ledger::Find(const Filter&, int) const;
 template absl::StatusOr<std::vector<Build>> Ledger::Find(const Filter&, int) const;
+template absl::StatusOr<std::vector<Build>> Ledger::FindUid(const std::string&) const;
 template absl::StatusOr<std::vector<Trial>> Ledger::Find(const Filter&, int) const;
+template absl::StatusOr<std::vector<Trial>> Ledger::FindUid(const std::string&) const;
 template absl::StatusOr<std::vector<Verdict>> Ledger::Find(const Filter&, int) const;
+template absl::StatusOr<std::vector<Verdict>> Ledger::FindUid(const std::string&) const;
 template absl::StatusOr<std::vector<Band>> Ledger::Find(const Filter&, int) const;
+template absl::StatusOr<std::vector<Band>> Ledger::FindUid(const std::string&) const;
 template absl::StatusOr<std::vector<Publication>> Ledger::Find(const Filter&, int) const;
+template absl::StatusOr<std::vector<Publication>> Ledger::FindUid(const std::string&) const;
 template absl::StatusOr<std::vector<Summary>> Ledger::Find(const Filter&, int) const;
+template absl::StatusOr<std::vector<Summary>> Ledger::FindUid(const std::string&) const;
 
 }  // namespace kvr::ledger

@@ -45,9 +45,14 @@ struct OpenOptions {
 // Column = value, all of which must hold. Columns are those of the record's Fields.
 using Filter = std::vector<std::pair<std::string_view, std::string>>;
 
+struct Imported {
+  int64_t added = 0, known = 0;  // records; known: there already
+};
+
 class Ledger {
  public:
-  // Makes directory and file where they are missing and not read_only.
+  // Makes directory and file where they are missing and not read_only. Who only reads is content
+  // with the files of other hosts.
   static absl::StatusOr<std::unique_ptr<Ledger>> Open(const std::string& directory,
                                                       const OpenOptions& options = {});
   ~Ledger();
@@ -65,6 +70,10 @@ class Ledger {
   template <class Record>
   absl::StatusOr<std::vector<Record>> Find(const Filter& filter, int limit = 0) const;
 
+  // Those whose uid begins with `prefix`.
+  template <class Record>
+  absl::StatusOr<std::vector<Record>> FindUid(const std::string& prefix) const;
+
   // The environment that a found record names.
   template <class Record>
   absl::StatusOr<Environment> EnvironmentOf(const Record& record) const {
@@ -74,11 +83,15 @@ class Ledger {
   // Everything, as JSON lines; and back, skipping what is there already. Import stores all of a
   // stream or nothing; the error names the line.
   absl::Status Export(std::ostream& out) const;
-  absl::StatusOr<int64_t> Import(std::istream& in);
+  absl::StatusOr<Imported> Import(std::istream& in);
 
   const std::string& path() const { return path_; }
 
  private:
+  template <class Record>
+  absl::StatusOr<std::vector<Record>> FindWhere(const std::string& where,
+                                                const std::vector<std::string>& values,
+                                                int limit) const;
   struct Impl;
   Ledger(std::unique_ptr<Impl> impl, std::string path);
   absl::StatusOr<Environment> EnvironmentOf(std::string_view table, std::string_view uid) const;
