@@ -85,6 +85,9 @@ void AddRun(CLI::App& app, Commands& commands);
 void AddExplain(CLI::App& app, Commands& commands);
 void AddCache(CLI::App& app, Commands& commands);
 void AddConfig(CLI::App& app, Commands& commands);
+void AddLedgerCommand(CLI::App& app, Commands& commands);
+void AddWhy(CLI::App& app, Commands& commands);
+void AddSelectionsCommand(CLI::App& app, Commands& commands);
 
 // A subcommand `name` with a description and an example under its --help.
 CLI::App* Subcommand(CLI::App& app, const std::string& name, const std::string& description,

@@ -66,6 +66,9 @@ int main(int argc, char** argv) {
   AddExplain(app, commands);
   AddCache(app, commands);
   AddConfig(app, commands);
+  AddLedgerCommand(app, commands);
+  AddWhy(app, commands);
+  AddSelectionsCommand(app, commands);
   const bool json = std::count(argv, argv + argc, std::string_view("--json")) > 0;
   try {
     app.parse(argc, argv);
