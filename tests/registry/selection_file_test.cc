@@ -74,7 +74,7 @@ TEST_F(SelectionFile, ComesBackAsItWasWritten) {
 
 TEST_F(SelectionFile, KeepsWhatASelectionWon) {
   GenerationBuilder builder(*generation_);
-  const auto& [key, selection] = Sorted(*generation_->FindOp("axpy"))[0];
+  const auto [key, selection] = Sorted(*generation_->FindOp("axpy"))[0];
   Selection decided = *selection;
   decided.evidence.verdict = "WIN";
   decided.evidence.kind = "ship";
