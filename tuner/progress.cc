@@ -35,9 +35,34 @@ void PhaseProgress::Done() {
   const std::lock_guard<std::mutex> lock(mutex_);
   ++update_.done;
   update_.total = std::max(update_.total, update_.done);
-  const double elapsed = absl::ToDoubleSeconds(absl::Now() - start_);
-  update_.eta_seconds = elapsed / update_.done * (update_.total - update_.done);
+  Estimate();
   progress_->Update(update_);
+}
+
+void PhaseProgress::Set(int done, int total, std::string_view current) {
+  if (progress_ == nullptr) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  update_.done = done;
+  update_.total = std::max(total, done);
+  update_.current = current;
+  Estimate();
+  progress_->Update(update_);
+}
+
+void PhaseProgress::EndsBy(absl::Time deadline) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  deadline_ = deadline;
+}
+
+void PhaseProgress::Estimate() {
+  if (update_.done <= 0) return;
+  const absl::Time now = absl::Now();
+  const double elapsed = absl::ToDoubleSeconds(now - start_);
+  update_.eta_seconds = elapsed / update_.done * (update_.total - update_.done);
+  if (deadline_ != absl::InfiniteFuture()) {
+    const double rest = std::max(0.0, absl::ToDoubleSeconds(deadline_ - now));
+    update_.eta_seconds = std::min(update_.eta_seconds, rest);
+  }
 }
 
 void PhaseProgress::Reach(int done) {

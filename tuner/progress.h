@@ -39,13 +39,19 @@ class PhaseProgress {
   void Begin(std::string_view current);  // a step begins
   void Done();                           // a step is done
   void Reach(int done);                  // steps up to `done` are done or turned out needless
+  // `done` steps of `total`, where both are found out on the way.
+  void Set(int done, int total, std::string_view current);
+  // Whatever is left, it ends then: the estimate says no more.
+  void EndsBy(absl::Time deadline);
   void Note(std::string_view line);
 
  private:
+  void Estimate();
   Progress* const progress_;
   std::mutex mutex_;
   ProgressUpdate update_;
   absl::Time start_ = absl::Now();
+  absl::Time deadline_ = absl::InfiniteFuture();
 };
 
 }  // namespace kvr

@@ -1,54 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tuner/publish.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "tuner/file_lock.h"
 
 namespace kvr {
 namespace {
 
-// Held while it lives.
-class FileLock {
- public:
-  FileLock() = default;
-  ~FileLock() {
-    if (fd_ >= 0) close(fd_);
-  }
-  FileLock(const FileLock&) = delete;
-  FileLock& operator=(const FileLock&) = delete;
-
-  absl::Status Take(const std::string& path, double timeout_s) {
-    const auto failed = [&](std::string_view why) {
-      return Error(absl::StatusCode::kUnavailable, StrCat("cannot lock ", path, ": ", why),
-                   "wait for the other tune, or name another selection file in a directory that "
-                   "you may write");
-    };
-    fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd_ < 0) return failed(std::strerror(errno));
-    const absl::Time deadline = absl::Now() + absl::Seconds(timeout_s);
-    while (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-      if (errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS) break;  // no locks here
-      if (errno != EWOULDBLOCK && errno != EINTR) return failed(std::strerror(errno));
-      if (absl::Now() >= deadline) return failed("another process holds it");
-      absl::SleepFor(absl::Milliseconds(20));
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  int fd_ = -1;
-};
+// What `base` selects for the key, if it is neither the incumbent nor what is to be published.
+std::string Unmet(const Publication& publication, const Generation* base) {
+  if (!publication.incumbent.has_value() || base == nullptr) return "";
+  const Generation::Op* op = base->FindOp(publication.op);
+  if (op == nullptr || op->policy.text() != publication.policy.text()) return "";
+  const auto found = op->selections.find(publication.key);
+  if (found == op->selections.end()) return "";
+  const Candidate current{found->second.variant, found->second.config};
+  const Candidate next{publication.selection.variant, publication.selection.config};
+  return current == *publication.incumbent || current == next ? "" : CandidateText(current);
+}
 
 }  // namespace
 
@@ -77,7 +51,7 @@ std::string LostBy(const Publication& publication, absl::Span<const DroppedSelec
 
 absl::StatusOr<GenerationPtr> PublishSelection(const std::string& path, const Catalog& catalog,
                                                const DeviceInfo& device, Publication publication,
-                                               double lock_timeout_s) {
+                                               double lock_timeout_s, std::string* before) {
   FileLock lock;
   KVR_RETURN_IF_ERROR(lock.Take(StrCat(path, ".lock"), lock_timeout_s));
   KVR_ASSIGN_OR_RETURN(const LoadedSelections file, ReadIncumbents(path, catalog, device));
@@ -88,6 +62,12 @@ absl::StatusOr<GenerationPtr> PublishSelection(const std::string& path, const Ca
                  "name another selection file");
   }
   const GenerationPtr& base = file.generation;
+  if (before != nullptr) *before = base == nullptr ? "" : base->digest().Hex();
+  if (const std::string met = Unmet(publication, base.get()); !met.empty()) {
+    return Error(absl::StatusCode::kAborted,
+                 StrCat(path, " selects ", met, " since, which this was not compared with"),
+                 "tune again: it is the incumbent then");
+  }
   GenerationBuilder builder =
       base == nullptr ? GenerationBuilder(device.model, device.target) : GenerationBuilder(*base);
   builder.SetPolicy(publication.op, publication.policy);

@@ -11,6 +11,7 @@
 // Threading: any thread, any process.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "registry/catalog.h"
 #include "registry/generation.h"
 #include "registry/selection_file.h"
+#include "tuner/space.h"
 
 namespace kvr {
 
@@ -34,17 +36,22 @@ struct Publication {
   BucketedKey key;
   Selection selection;
   std::vector<BucketedKey> retuned;  // further keys of `op` whose old selections may go
+  // What `selection` was compared with. Where the file selects yet another config by now, which
+  // nobody compared with this one, nothing is published. Unset: whatever is there is replaced.
+  std::optional<Candidate> incumbent;
 };
 
 // Of `dropped`, what publishing would delete: "mla_sparse_decode {topk=512}: w8, because ...";
 // empty if nothing.
 std::string LostBy(const Publication& publication, absl::Span<const DroppedSelection> dropped);
 
-// Returns the generation written. Errors: kFailedPrecondition, selections would be lost;
-// kUnavailable, another process holds the lock or the file cannot be written. Either way the file
-// is as it was.
+// Returns the generation written. Errors: kFailedPrecondition, selections would be lost; kAborted,
+// another than the incumbent was selected meanwhile; kUnavailable, another process holds the lock
+// or the file cannot be written. In each case the file is as it was. `before` (may be null): the
+// digest of the generation that was there; empty: none was.
 absl::StatusOr<GenerationPtr> PublishSelection(const std::string& path, const Catalog& catalog,
                                                const DeviceInfo& device, Publication publication,
-                                               double lock_timeout_s = 10);
+                                               double lock_timeout_s = 10,
+                                               std::string* before = nullptr);
 
 }  // namespace kvr

@@ -10,8 +10,8 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "tuner/feasibility.h"
-#include "tuner/publish.h"
 #include "tuner/tuner.h"
+#include "tuner/worker/sentinel.h"
 
 namespace kvr {
 
@@ -47,6 +47,33 @@ const absl::StatusOr<Built>& Tuner::BuiltOf(const Candidate& candidate) const {
   return built_[index_.at({candidate.variant.get(), candidate.config})];
 }
 
+std::vector<Axes> Tuner::Named(const std::vector<AxisVector>& shapes) const {
+  std::vector<Axes> named;
+  for (const AxisVector& axes : shapes) named.push_back(NamedAxes(work_.op->spec(), axes));
+  return named;
+}
+
+void Tuner::Cut(std::string what) {
+  Note(what);
+  report_.cut.push_back(std::move(what));
+}
+
+ledger::Trial Tuner::RecordOf(const Candidate& candidate, const AxisVector& axes,
+                              std::string_view stage) const {
+  ledger::Trial trial;
+  trial.op = work_.op->name();
+  trial.variant = candidate.variant->name;
+  trial.version = candidate.variant->version;
+  trial.fingerprint = candidate.variant->fingerprint.Hex();
+  trial.config = ConfigText(candidate.config);
+  trial.axes = AxesText(NamedAxes(work_.op->spec(), axes));
+  trial.binary = BuiltOf(candidate)->binary->key.Hex();
+  trial.mode = ModeText(request_.mode);
+  trial.stage = std::string(stage);
+  trial.status = std::string(TrialStatusName(TrialStatus::kPassed));
+  return trial;
+}
+
 absl::Status Tuner::Prepare() {
   // The request is checked before a worker starts.
   KVR_RETURN_IF_ERROR(Resolve(bench_.catalog, request_, "", /*exact_only=*/true).status());
@@ -56,11 +83,18 @@ absl::Status Tuner::Prepare() {
   options.cancel = bench_.cancel;
   KVR_ASSIGN_OR_RETURN(worker_, WorkerClient::Start(std::move(options)));
   report_.device = worker_->device();
-  KVR_ASSIGN_OR_RETURN(
-      work_, Resolve(bench_.catalog, request_, report_.device.target, /*exact_only=*/true));
+  const std::string& target = report_.device.target;
+  KVR_ASSIGN_OR_RETURN(work_, Resolve(bench_.catalog, request_, target, /*exact_only=*/true));
   KVR_RETURN_IF_ERROR(work_.op->operation->Load());  // what does not load here, no worker is given
   report_.skipped = work_.skipped;
+  journal_.SetEnvironment(EnvironmentOf(report_.device, bench_.jit.Identity(target)));
+  journal_.BeginSession();
+  if (journal_.ledger() != nullptr) report_.ledger = journal_.ledger()->path();
   KVR_ASSIGN_OR_RETURN(files_, BinaryFiles::Create());
+  return ReadSelections();
+}
+
+absl::Status Tuner::ReadSelections() {
   if (!request_.selection_file.empty()) {
     KVR_ASSIGN_OR_RETURN(LoadedSelections file,
                          ReadIncumbents(request_.selection_file, bench_.catalog, report_.device));
@@ -77,190 +111,64 @@ absl::Status Tuner::Prepare() {
   return absl::OkStatus();
 }
 
-// A key stands for shapes that are never measured, and a launch at any of them takes what is
-// selected. So every candidate is also verified at the shape asked for, and at an awkward member of
-// the bucket: one below the representative, which tiles rarely divide, with a handful of whatever
-// the key does not hold, so that generators can mix full, part-filled and empty rows.
-void Tuner::AddProofs(const AxisVector& asked, Key& key) {
-  constexpr int64_t kMixed = 8;
-  const OpSpec& spec = work_.op->spec();
-  const Axes keyed = policy_->Named(key.bucket);
-  AxisVector awkward = asked;
-  for (size_t i = 0; i < spec.axes.size(); ++i) {
-    const AxisSpec& axis = spec.axes[i];
-    if (axis.is_const) continue;
-    if (const auto it = keyed.find(axis.name); it != keyed.end()) {
-      awkward[i] = std::max<int64_t>(it->second - 1, 1);
-    } else if (axis.default_value >= kMixed) {
-      awkward[i] = std::max(awkward[i], kMixed);
-    }
-  }
-  for (const AxisVector& shape : {asked, awkward}) {
-    const bool covered =
-        policy_->Bucket(shape) == key.bucket && ResolveAxes(spec, NamedAxes(spec, shape)).ok();
-    const auto known = [&](const std::vector<AxisVector>& shapes) {
-      return std::find(shapes.begin(), shapes.end(), shape) != shapes.end();
-    };
-    if (covered && !known(key.shapes) && !known(key.proofs)) key.proofs.push_back(shape);
-  }
-}
-
-absl::Status Tuner::MakeKeys() {
-  const OpSpec& spec = work_.op->spec();
-  for (const AxisVector& axes : work_.shapes) {
-    const BucketedKey bucket = policy_->Bucket(axes);
-    auto key =
-        std::find_if(keys_.begin(), keys_.end(), [&](const Key& k) { return k.bucket == bucket; });
-    if (key == keys_.end()) {
-      keys_.emplace_back().bucket = bucket;
-      key = keys_.end() - 1;
-    }
-    // Tuned at the bucket's representative, which must be a legal shape itself.
-    const AxisVector representative = policy_->Representative(axes);
-    KVR_RETURN_IF_ERROR(ResolveAxes(spec, NamedAxes(spec, representative)).status());
-    if (std::find(key->shapes.begin(), key->shapes.end(), representative) == key->shapes.end()) {
-      key->shapes.push_back(representative);
-    }
-    AddProofs(axes, *key);
-  }
-  for (Key& key : keys_) {
-    key.candidates = work_.space.candidates;
-    Candidate incumbent;
-    const Selection* selected =
-        incumbents_ == nullptr || incumbents_->FindOp(spec.name) == nullptr ||
-                incumbents_->FindOp(spec.name)->policy.text() != policy_->text()
-            ? nullptr
-            : incumbents_->Find(spec.name, key.bucket);
-    if (selected != nullptr) {
-      incumbent = {selected->variant, selected->config};
-    } else if (work_.op->baseline != nullptr) {
-      incumbent = {work_.op->baseline, DefaultConfig(work_.op->baseline->tunables)};
-    }
-    // What is selected now always takes part, unless tunables are pinned: then the question is
-    // about those configs alone.
-    const auto present = std::find(key.candidates.begin(), key.candidates.end(), incumbent);
-    if (present != key.candidates.end()) {
-      std::rotate(key.candidates.begin(), present, present + 1);
-      key.incumbent = 0;
-    } else if (incumbent.variant != nullptr && !work_.overridden &&
-               incumbent.variant->Supports(report_.device.target)) {
-      key.candidates.insert(key.candidates.begin(), incumbent);
-      key.incumbent = 0;
-    }
-    PruneKey(key);
-  }
-  return absl::OkStatus();
-}
-
-// Keeps what is feasible at every shape. The incumbent, if feasible, stays at position 0.
-void Tuner::PruneKey(Key& key) {
-  const Candidate incumbent = key.incumbent == 0 ? key.candidates.front() : Candidate{};
-  for (const AxisVector& axes : key.shapes) {
-    Feasible feasible = PruneStatically(key.candidates, axes, report_.device);
-    if (key.shapes.size() > 1) {
-      // With several shapes, equal plans at one of them are no reason to leave a config out.
-      std::vector<Candidate> kept;
-      for (const Candidate& candidate : key.candidates) {
-        LaunchPlan plan;
-        const absl::Status fits =
-            CheckPlan(*candidate.variant, candidate.config, axes, report_.device, &plan);
-        if (fits.ok()) {
-          kept.push_back(candidate);
-        } else {
-          Drop(candidate, axes, Reason(fits), !IsMisfit(fits));
-        }
-      }
-      key.candidates = std::move(kept);
-      continue;
-    }
-    for (const Pruned& pruned : feasible.pruned) {
-      Drop(pruned.candidate, axes, pruned.reason, pruned.fault);
-    }
-    key.candidates = std::move(feasible.candidates);
-  }
-  if (key.candidates.empty() || !(key.candidates.front() == incumbent)) key.incumbent = -1;
-}
-
+// Incumbents first, then every variant's default: what there is time for knows the most important.
 void Tuner::Build() {
+  std::vector<Candidate> rest;
+  const auto add = [&](const Candidate& candidate) {
+    if (index_.emplace(std::pair(candidate.variant.get(), candidate.config), all_.size()).second) {
+      all_.push_back(candidate);
+    }
+  };
   for (const Key& key : keys_) {
-    for (const Candidate& candidate : key.candidates) {
-      if (index_.emplace(std::pair(candidate.variant.get(), candidate.config), all_.size())
-              .second) {
-        all_.push_back(candidate);
+    if (key.incumbent >= 0) add(key.candidates[key.incumbent]);
+  }
+  for (const bool defaults : {true, false}) {
+    for (const Key& key : keys_) {
+      for (const Candidate& candidate : key.candidates) {
+        if (!defaults || candidate.config == DefaultConfig(candidate.variant->tunables)) {
+          add(candidate);
+        }
       }
     }
   }
   PhaseProgress progress(bench_.progress, Phase::kCompile,
                          static_cast<int>(DistinctBuilds(all_).size()));
-  built_ = BuildAll(bench_, work_.op->spec(), all_, report_.device.target, progress);
-}
-
-// After the compile: drops what failed, what does not fit with its real registers, and what turns
-// out to be an earlier candidate's very binary under the same plans.
-void Tuner::DropRepeats(Key& key) {
-  const Candidate incumbent = key.incumbent == 0 ? key.candidates.front() : Candidate{};
-  std::vector<Candidate> kept;
-  std::vector<std::vector<LaunchPlan>> kept_plans;  // [candidate][shape]
-  std::vector<Fingerprint> kept_keys;               // of their binaries
-  for (const Candidate& candidate : key.candidates) {
-    const absl::StatusOr<Built>& built = BuiltOf(candidate);
-    if (!built.ok()) {
-      for (const AxisVector& axes : key.shapes) {
-        Fail(candidate, axes, TrialStatus::kCompileError, Reason(built.status()));
-      }
-      continue;
-    }
-    std::vector<LaunchPlan> plans(key.shapes.size());
-    absl::Status fits;
-    size_t shape = 0;
-    for (; shape < key.shapes.size() && fits.ok(); ++shape) {
-      fits = CheckPlan(*candidate.variant, candidate.config, key.shapes[shape], report_.device,
-                       &plans[shape]);
-      if (fits.ok()) {
-        fits = CheckResources(*candidate.variant, plans[shape], *built->binary, report_.device);
-      }
-    }
-    if (!fits.ok()) {
-      Drop(candidate, key.shapes[shape - 1], Reason(fits), !IsMisfit(fits));
-      continue;
-    }
-    const auto same = [&](size_t i) {
-      return !candidate.variant->has_launch_function && kept_keys[i] == built->binary->key &&
-             std::equal(plans.begin(), plans.end(), kept_plans[i].begin(), SamePlan);
-    };
-    size_t repeat = 0;
-    while (repeat < kept.size() && !same(repeat)) ++repeat;
-    if (repeat < kept.size()) {
-      Prune(candidate, key.shapes.front(),
-            StrCat("same binary and plan as ", CandidateText(kept[repeat])));
-      continue;
-    }
-    kept.push_back(candidate);
-    kept_plans.push_back(std::move(plans));
-    kept_keys.push_back(built->binary->key);
+  progress.EndsBy(budget_.build_until());
+  built_ = BuildAll(bench_, work_.op->spec(), all_, report_.device.target, progress,
+                    [&] { return absl::Now() < budget_.build_until(); });
+  const auto unbuilt = std::count_if(
+      built_.begin(), built_.end(),
+      [](const absl::StatusOr<Built>& built) { return absl::IsDeadlineExceeded(built.status()); });
+  if (unbuilt > 0) {
+    Cut(StrCat("the budget left no time to build ", unbuilt, " of ", all_.size(), " configs"));
   }
-  key.candidates = std::move(kept);
-  if (key.candidates.empty() || !(key.candidates.front() == incumbent)) key.incumbent = -1;
+  const absl::StatusOr<BinaryPtr> sentinel = BuildSentinel(bench_.jit, report_.device.target);
+  if (!sentinel.ok()) {
+    Note(StrCat("without a sentinel, nobody sees drift: ", What(sentinel.status())));
+  } else if (auto path = files_->Add(**sentinel); path.ok()) {
+    sentinel_path_ = *std::move(path);
+  }
 }
 
 absl::StatusOr<TuneReport> Tuner::Run() {
   KVR_RETURN_IF_ERROR(Prepare());
   KVR_RETURN_IF_ERROR(MakeKeys());
-  Build();
-  int verifications = 0, measurements = 0;
-  for (const Key& key : keys_) {
-    verifications += VerifySteps(key);
-    measurements += MeasureSteps(key);
+  if (!report_.rejected.empty()) {
+    Note(StrCat(report_.rejected.size(), report_.rejected.size() == 1 ? " config" : " configs",
+                " rejected here before: not measured again"));
   }
+  Build();
+  int verifications = 0;
+  for (const Key& key : keys_) verifications += VerifySteps(key);
   verifying_ = std::make_unique<PhaseProgress>(bench_.progress, Phase::kVerify, verifications);
-  measuring_ = std::make_unique<PhaseProgress>(bench_.progress, Phase::kMeasure, measurements);
   NoteLosses();
-  verifications = measurements = 0;  // those of the keys begun
-  for (Key& key : keys_) {
+  verifications = 0;  // those of the keys begun
+  for (size_t i = 0; i < keys_.size(); ++i) {
+    Key& key = keys_[i];
     verifications += VerifySteps(key);
-    measurements += MeasureSteps(key);
+    const KeyShare share = budget_.ShareOf(static_cast<int>(keys_.size() - i), absl::Now());
     const absl::Status status =
-        Cancelled(bench_) ? absl::CancelledError() : RunKey(key, verifications);
+        Cancelled(bench_) ? absl::CancelledError() : RunKey(key, verifications, share);
     if (absl::IsCancelled(status)) {
       report_.cancelled = true;
       break;
@@ -272,9 +180,9 @@ absl::StatusOr<TuneReport> Tuner::Run() {
       continue;
     }
     KVR_RETURN_IF_ERROR(status);
-    measuring_->Reach(measurements);
   }
   report_.respawns = worker_->respawns();
+  report_.ledger_trouble = journal_.why();
   return std::move(report_);
 }
 

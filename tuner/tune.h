@@ -4,8 +4,8 @@
 // threads; kernels run in kvr-worker, never here. Applications use api/tune.h, which brings the
 // parts of a Workbench together.
 //
-//   tune: space → static feasibility → compile → resources → verify → interleaved measuring →
-//         winner against the incumbent → selection file
+//   tune: space → what was rejected before → static feasibility → compile → resources → verify →
+//         race → its best against the incumbent → selection file
 //
 // Threading: a call belongs to one thread, which must live until it returns
 // (tuner/worker/client.h); several may run at once. Cancelling: when *cancel becomes true, what is
@@ -27,9 +27,9 @@
 #include "registry/catalog.h"
 #include "tuner/compare.h"
 #include "tuner/journal.h"
-#include "tuner/pick.h"
 #include "tuner/progress.h"
 #include "tuner/space.h"
+#include "tuner/stats/racing.h"
 #include "tuner/worker/client.h"
 
 namespace kvr {
@@ -121,7 +121,11 @@ struct TuneRequest : WorkRequest {
   std::string selection_file;  // incumbents are read from it, winners published to it; empty: none
   bool publish = true;
   std::string key_policy;  // empty: the selection file's, else the op's
-  PickOptions pick;
+  MeasureMode mode;
+  stats::RaceOptions race;  // of each key, but for its band and look_every
+  int duel_rounds = 160;    // at most, of the race's best against the incumbent
+  bool retest = false;      // measure what the ledger says was rejected here, too
+  double budget_s = 0;      // tuner/budget.h; 0: as long as it takes
   int input_sets = 2;
   double epoch_us = -1;  // negative: 100 on cuda, one launch elsewhere
   uint64_t seed = 0;     // 0: drawn anew
@@ -133,8 +137,9 @@ struct Trial {  // one config at one shape
   TrialStatus status = TrialStatus::kPassed;
   std::string reason;
   double max_abs = 0, max_rel = 0;
-  double screen_us = -1;  // median of the screening rounds; -1: not measured
-  double median_us = -1;  // of the final rounds; -1: did not survive the screen
+  std::string stage;      // where it left the race: "screen", "halve", "final"; empty: not in it
+  double screen_us = -1;  // median of the rounds before the final; -1: not measured
+  double median_us = -1;  // of the final rounds; -1: did not get there
   double spread = -1;     // relative, of the final rounds
 };
 struct TunedKey {
@@ -143,14 +148,25 @@ struct TunedKey {
   std::vector<Axes> verified;  // further shapes it covers, where every config had to be right too
   std::string variant;         // what is selected now; empty: nothing passed
   Config config;
-  double median_us = 0;  // on fresh rounds (pick.h); the geometric mean over `shapes`
+  double median_us = 0;  // on fresh rounds; the geometric mean over `shapes`
   int tried = 0;         // configs measured
   bool incumbent_kept = false;
   std::string incumbent_variant;  // empty: none could be measured
   Config incumbent_config;
   double incumbent_us = 0;
-  double gain = 0;      // of the fastest over the incumbent
-  SessionInfo session;  // merged over its measuring sessions
+  // The race's best against the incumbent, on fresh rounds; anything but a WIN keeps the incumbent.
+  std::string challenger_variant;  // empty: nobody met the incumbent
+  Config challenger_config;
+  double challenger_us = 0;
+  std::string verdict;         // stats::VerdictName; empty: nobody met the incumbent
+  std::string reason;          // of INVALID, and of what was cut short
+  double gain = 0;             // of the challenger: the share of the incumbent's time it saves
+  stats::Interval difference;  // 95 %, of ln(challenger's time / incumbent's)
+  int rounds = 0;              // of the two
+  double band = 0;             // noise band: what a difference has to exceed; 0: none was asked for
+  std::string band_source;     // "±1.2 % (20 sessions, 2026-11-30)"
+  std::string race_trouble;    // not empty: the race's times must not be read
+  SessionInfo session;         // merged over its measuring sessions
   bool published = false;
   bool refused = false;  // it was to be published and could not; `note` says why
   std::string note;      // why it is not published, or why nothing is selected
@@ -166,10 +182,22 @@ struct TuneReport {
     Axes axes;
   };
   std::vector<PrunedConfig> pruned;
+  struct RejectedConfig {  // before, and not measured again
+    std::string variant;
+    Config config;
+    std::string status;  // TrialStatusName; "PASSED": dropped by a race
+    std::string reason;
+    std::string time;  // RFC 3339
+    Axes axes;         // the first shape of its key
+  };
+  std::vector<RejectedConfig> rejected;
+  std::vector<std::string> cut;  // what the budget left out
   std::vector<Trial> trials;
   std::vector<Skipped> skipped;
   SessionInfo session;  // merged over all measuring sessions
-  std::string digest;   // of the generation published; empty: none was
+  std::string digest;  // of what the selection file holds now; empty: no file, or nothing published
+  std::string ledger;  // its file; empty: there is none
+  std::string ledger_trouble;  // what it missed, and why
   int respawns = 0;
   bool cancelled = false;
 };

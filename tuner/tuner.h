@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The run behind TuneOp: the request becomes keys with candidates (tune.cc); each key is verified,
-// raced and published (tune_key.cc).
+// The run behind TuneOp: the request becomes keys with candidates (tune.cc, tune_space.cc); each
+// key is verified (tune_key.cc), raced (tune_measure.cc) and published (tune_publish.cc).
 //
 // Threading: as TuneOp.
 #pragma once
@@ -14,16 +14,19 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "core/key_policy.h"
 #include "registry/selection_file.h"
+#include "tuner/budget.h"
+#include "tuner/decide.h"
 #include "tuner/publish.h"
 #include "tuner/tune.h"
 #include "tuner/work.h"
 
 namespace kvr {
 
-// Of the final rounds: how often progress and SIGINT get a look.
-inline constexpr int kMeasureSlices = 5;
+// Of a key that the budget did not reach.
+inline constexpr char kNoTime[] = "the budget ended before anything was measured";
 
 // One tuning key and its contestants.
 struct Key {
@@ -31,36 +34,59 @@ struct Key {
   std::vector<AxisVector> shapes;  // representatives: verified and measured
   std::vector<AxisVector> proofs;  // other shapes the key covers: verified only
   std::vector<Candidate> candidates;
-  std::vector<std::vector<LaunchPlan>> plans;  // [shape][candidate]
-  int incumbent = -1;                          // position in candidates
+  int incumbent = -1;      // position in candidates
+  Candidate selected;      // the incumbent, whatever became of it; a null variant: there is none
+  bool from_file = false;  // the selection file says so; else it is the op's baseline
+};
+
+// The noise band that a key's verdict is held against.
+struct KeyBand {
+  double band = stats::kLeastBand;
+  std::string source;   // for people; empty: none is needed
+  std::string trouble;  // not empty: there is none, and why
 };
 
 class Tuner {
  public:
-  Tuner(const Workbench& bench, const TuneRequest& request) : bench_(bench), request_(request) {}
+  Tuner(const Workbench& bench, const TuneRequest& request)
+      : bench_(bench),
+        request_(request),
+        nobody_(nullptr, {}, nullptr),
+        journal_(bench.journal == nullptr ? nobody_ : *bench.journal),
+        budget_(absl::Seconds(request.budget_s), absl::Now()) {}
   absl::StatusOr<TuneReport> Run();
 
  private:
+  friend class KeyWatch;
+
   absl::Status Prepare();
+  absl::Status ReadSelections();
   absl::Status MakeKeys();
   void AddProofs(const AxisVector& asked, Key& key);
+  void AddIncumbent(Key& key);
+  void SkipRejected(Key& key);
   void PruneKey(Key& key);
   void Build();
-  absl::Status RunKey(Key& key, int verified);  // `verified`: the steps then behind it
-  absl::Status Verify(Key& key);
+  absl::Status RunKey(Key& key, int verified, const KeyShare& share);
+  absl::Status Verify(Key& key, absl::Time until);
   void DropRepeats(Key& key);
-  absl::Status Measure(Key& key, TunedKey& tuned);
+  absl::Status Measure(Key& key, const KeyShare& share, TunedKey& tuned);
+  absl::StatusOr<KeyBand> BandOf(const Key& key, const WorkItem& incumbent, absl::Time until);
+  void Tell(const Key& key, const KeyDecision& decision, const KeyBand& band, TunedKey& tuned);
   absl::Status Publish(const Key& key, const Candidate& winner, TunedKey& tuned);
+  std::string WhyNotPublished(const Key& key, const TunedKey& tuned) const;
   Publication PublicationOf(const Key& key, Selection selection) const;
   void NoteLosses();
 
-  // Steps of a phase that a key may take, whatever drops out of it.
+  // Verifications that a key may take, whatever drops out of it.
   static int VerifySteps(const Key& key) {
     return static_cast<int>(key.candidates.size() * (key.shapes.size() + key.proofs.size()));
   }
-  static int MeasureSteps(const Key& key) {
-    return static_cast<int>((2 + kMeasureSlices) * key.shapes.size());
+  std::vector<Axes> Named(const std::vector<AxisVector>& shapes) const;
+  void Note(std::string_view line) {
+    if (bench_.progress != nullptr) bench_.progress->Note(line);
   }
+  void Cut(std::string what);  // by the budget: reported and noted
   void Prune(const Candidate& candidate, const AxisVector& axes, std::string reason) {
     report_.pruned.push_back({candidate.variant->name, candidate.config, std::move(reason),
                               NamedAxes(work_.op->spec(), axes)});
@@ -78,17 +104,28 @@ class Tuner {
   }
   // Did a config of a variant that the request names pass all it was put to?
   bool AnyRequestedPassed(const Key& key);
+  std::string NoneRequestedPassed() const;
   Trial& TrialOf(const Candidate& candidate, const AxisVector& axes);
+  // The ledger's record of a candidate at a shape, for the caller to complete.
+  ledger::Trial RecordOf(const Candidate& candidate, const AxisVector& axes,
+                         std::string_view stage) const;
   const absl::StatusOr<Built>& BuiltOf(const Candidate& candidate) const;
   absl::StatusOr<std::vector<WorkItem>> Items(const Key& key);
+  SessionOptions MeasuringOptions() const {
+    return {request_.mode, request_.epoch_us, sentinel_path_};
+  }
 
   const Workbench& bench_;
   const TuneRequest& request_;
+  Journal nobody_;  // told where the bench has no journal
+  Journal& journal_;
+  const Budget budget_;
   TuneReport report_;
   Work work_;
   std::vector<uint64_t> seeds_;
   std::unique_ptr<WorkerClient> worker_;
   std::unique_ptr<BinaryFiles> files_;
+  std::string sentinel_path_;
   GenerationPtr incumbents_;               // may be null
   std::vector<DroppedSelection> dropped_;  // what the file holds besides
   std::optional<KeyPolicy> policy_;
@@ -96,7 +133,7 @@ class Tuner {
   std::vector<Candidate> all_;                                 // every candidate of any key, once
   std::map<std::pair<const Variant*, Config>, size_t> index_;  // into all_ and built_
   std::vector<absl::StatusOr<Built>> built_;
-  std::unique_ptr<PhaseProgress> verifying_, measuring_;
+  std::unique_ptr<PhaseProgress> verifying_;
   std::set<std::string> noted_;  // kinds of failures
 };
 

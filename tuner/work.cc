@@ -3,13 +3,17 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 #include <random>
 #include <set>
 #include <thread>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "registry/overrides.h"
+#include "tuner/feasibility.h"
 
 namespace kvr {
 namespace {
@@ -38,6 +42,28 @@ absl::StatusOr<std::vector<std::string>> AllPins(const Catalog& catalog, const W
 // The build that a candidate needs.
 std::pair<const Variant*, Config> BuildOf(const Candidate& candidate) {
   return {candidate.variant.get(), CompileScope(candidate.config, candidate.variant->tunables)};
+}
+
+// Tells the journal of a build.
+void Record(const Workbench& bench, const OpSpec& op, const Variant& variant, const Config& config,
+            const std::string& target, const absl::StatusOr<Built>& built, double milliseconds) {
+  if (bench.journal == nullptr || absl::IsCancelled(built.status())) return;
+  ledger::Build record;
+  record.op = op.name;
+  record.variant = variant.name;
+  record.version = variant.version;
+  record.fingerprint = variant.fingerprint.Hex();
+  record.config = ConfigText(config);
+  record.target = target;
+  record.milliseconds = milliseconds;
+  if (built.ok()) {
+    record.binary = built->binary->key.Hex();
+    record.status = built->cache_hit ? "hit" : "built";
+  } else {
+    record.status = "failed";
+    record.reason = Reason(built.status());
+  }
+  bench.journal->Add(std::move(record));
 }
 
 }  // namespace
@@ -100,7 +126,8 @@ std::vector<Candidate> DistinctBuilds(absl::Span<const Candidate> candidates) {
 
 std::vector<absl::StatusOr<Built>> BuildAll(const Workbench& bench, const OpSpec& op,
                                             absl::Span<const Candidate> candidates,
-                                            const std::string& target, PhaseProgress& progress) {
+                                            const std::string& target, PhaseProgress& progress,
+                                            const std::function<bool()>& keep_building) {
   std::map<std::pair<const Variant*, Config>, size_t> index;
   std::vector<size_t> builds;  // the first candidate of each
   std::vector<size_t> build_of;
@@ -112,12 +139,24 @@ std::vector<absl::StatusOr<Built>> BuildAll(const Workbench& bench, const OpSpec
 
   std::vector<absl::StatusOr<Built>> built(builds.size(), absl::CancelledError("cancelled"));
   std::atomic<size_t> next{0};
+  std::mutex telling;  // the journal may have a note for whom the steps are counted for
   const auto work = [&] {
     for (size_t i; (i = next.fetch_add(1)) < builds.size() && !Cancelled(bench);) {
+      if (keep_building && !keep_building()) {
+        built[i] = absl::DeadlineExceededError("no time was left to build it");
+        continue;
+      }
       const Candidate& candidate = candidates[builds[i]];
       const Config config = CompileScope(candidate.config, candidate.variant->tunables);
-      progress.Begin(StrCat(candidate.variant->name, " {", ConfigText(config), "} for ", target));
+      {
+        const std::lock_guard<std::mutex> lock(telling);
+        progress.Begin(StrCat(candidate.variant->name, " {", ConfigText(config), "} for ", target));
+      }
+      const absl::Time start = absl::Now();
       built[i] = bench.jit.Build(op, *candidate.variant, config, target);
+      const std::lock_guard<std::mutex> lock(telling);
+      Record(bench, op, *candidate.variant, config, target, built[i],
+             absl::ToDoubleMilliseconds(absl::Now() - start));
       progress.Done();
     }
   };

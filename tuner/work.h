@@ -6,6 +6,7 @@
 // Threading: Resolve is pure but for the environment; BuildAll runs its own threads and joins them.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -32,11 +33,13 @@ struct Work {
 absl::StatusOr<Work> Resolve(const Catalog& catalog, const WorkRequest& request,
                              const std::string& target, bool exact_only);
 
-// One for each candidate, in order; equal compile-scope configs of a variant are built once. A
-// cancelled build is kCancelled.
+// One for each candidate; equal compile-scope configs of a variant are built once, begun in order.
+// The bench's journal is told of each. A cancelled build is kCancelled; one that had not begun when
+// `keep_building` (may be null; called from any thread) said no, kDeadlineExceeded.
 std::vector<absl::StatusOr<Built>> BuildAll(const Workbench& bench, const OpSpec& op,
                                             absl::Span<const Candidate> candidates,
-                                            const std::string& target, PhaseProgress& progress);
+                                            const std::string& target, PhaseProgress& progress,
+                                            const std::function<bool()>& keep_building = nullptr);
 // The first candidate of each distinct build: as many as the steps of that progress.
 std::vector<Candidate> DistinctBuilds(absl::Span<const Candidate> candidates);
 

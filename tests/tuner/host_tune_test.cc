@@ -44,6 +44,7 @@ class HostTuneTest : public ::testing::Test {
     settings_->device = "host";
     settings_->plugin_roots = options.plugin_roots;
     settings_->timeout_s = 5;
+    settings_->ledger_directory = "none";
   }
   static void TearDownTestSuite() {
     delete platform_;
@@ -62,7 +63,8 @@ class HostTuneTest : public ::testing::Test {
     request.op = kOp;
     request.variants = {"faulty"};
     request.shapes = {kShape};
-    request.pick.rounds = 5;
+    request.race.final_rounds = 12;
+    request.duel_rounds = 12;
     return request;
   }
 
@@ -127,6 +129,10 @@ TEST_F(HostTuneTest, TuningSelectsWhatIsRightAndPublishesIt) {
   EXPECT_GT(key.median_us, 0);
   EXPECT_GE(key.tried, 1);
   EXPECT_TRUE(key.published) << key.note;
+  EXPECT_FALSE(key.verdict.empty());  // somebody met the incumbent
+  EXPECT_EQ(key.incumbent_kept, key.verdict != "WIN");
+  EXPECT_GT(key.band, 0);
+  EXPECT_EQ(key.session.mode, MeasureMode());
   EXPECT_EQ(key.session.buffer_sets, 2);
   EXPECT_FALSE(report->session.cold);  // nobody says so of a host
   EXPECT_EQ(report->session.launches_most, 1);
@@ -152,13 +158,16 @@ TEST_F(HostTuneTest, TuningSelectsWhatIsRightAndPublishesIt) {
   // Another key joins the first, and the incumbent of a key is what the file selects.
   request.shapes = {kShape, kShape};
   request.shapes[1]["topk"] = 3;
-  request.pick.minimum_gain = 10;  // nothing is that much faster
   const auto again = Tune(*platform_, *settings_, request);
   ASSERT_TRUE(again.ok()) << again.status();
   ASSERT_EQ(again->selections.size(), 2u);
-  EXPECT_EQ(again->selections[0].incumbent_variant, key.variant);
-  EXPECT_EQ(again->selections[0].variant, key.variant);
-  EXPECT_TRUE(again->selections[0].incumbent_kept);
+  const TunedKey& kept = again->selections[0];
+  EXPECT_EQ(kept.incumbent_variant, key.variant);
+  EXPECT_EQ(kept.incumbent_config, key.config);
+  // Nothing but a WIN replaces it, and what the file selects already is not written again.
+  EXPECT_EQ(kept.incumbent_kept, kept.verdict != "WIN") << kept.verdict;
+  EXPECT_EQ(kept.published, kept.verdict == "WIN");
+  EXPECT_EQ(kept.variant == key.variant && kept.config == key.config, kept.incumbent_kept);
   EXPECT_EQ(again->selections[1].key, (Axes{{"topk", 4}}));
   const auto both =
       ReadSelectionFile(request.selection_file, platform_->catalog(), (*device)->info());
@@ -232,6 +241,108 @@ TEST_F(HostTuneTest, WhatDoesNotFitTheMemoryAllowedIsSkippedAndTheRestGoesOn) {
 
   request.shapes.pop_back();
   EXPECT_TRUE(absl::IsResourceExhausted(Verify(*platform_, settings, request).status()));
+}
+
+TEST_F(HostTuneTest, WhatATuneFindsOutIsInTheLedgerAndIsNotFoundOutAgain) {
+  TuneSettings settings = *settings_;
+  settings.ledger_directory = *directory_ + "/ledger";
+  TuneRequest request = Request();
+  request.selection_file = *directory_ + "/recorded.json";
+  const auto report = Tune(*platform_, settings, request);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->ledger_trouble, "");
+  EXPECT_TRUE(report->rejected.empty());
+  const auto ledger = ledger::Ledger::Open(settings.ledger_directory);
+  ASSERT_TRUE(ledger.ok()) << ledger.status();
+  const auto trials = (*ledger)->Find<ledger::Trial>({{"op", kOp}});
+  ASSERT_TRUE(trials.ok()) << trials.status();
+  std::map<std::string, int> stages;
+  for (const ledger::Trial& trial : *trials) {
+    ++stages[trial.stage];
+    EXPECT_EQ(trial.status == "PASSED", trial.stage != "verify") << trial.reason;
+    if (trial.stage == "duel") {
+      EXPECT_FALSE(trial.samples.empty());
+      EXPECT_GT(trial.median_us, 0);
+    }
+  }
+  EXPECT_EQ(stages["verify"], 9);
+  EXPECT_EQ(stages["duel"], 2);
+  EXPECT_GE(stages["screen"] + stages["halve"] + stages["final"], 2);
+  const auto verdicts = (*ledger)->Find<ledger::Verdict>({{"kind", "quick"}});
+  ASSERT_TRUE(verdicts.ok());
+  ASSERT_EQ(verdicts->size(), 1u);
+  EXPECT_EQ(verdicts->front().verdict, report->selections[0].verdict);
+  const auto publications = (*ledger)->Find<ledger::Publication>({{"trigger", "tune"}});
+  ASSERT_TRUE(publications.ok());
+  ASSERT_EQ(publications->size(), 1u);
+  EXPECT_EQ(publications->front().outcome, "published");
+  EXPECT_EQ(publications->front().before, "");
+  EXPECT_EQ(publications->front().after, report->digest);
+  const size_t builds = (*ledger)->Find<ledger::Build>({{"variant", "faulty"}})->size();
+  EXPECT_EQ(builds, kFaults.size());
+
+  // The wrong ones are neither built nor run again. MODE 0 stays, unless it lost the duel.
+  const auto again = Tune(*platform_, settings, request);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_GE(again->rejected.size(), 9u);
+  for (const auto& config : again->rejected) EXPECT_EQ(config.variant, "faulty");
+  for (const Trial& trial : again->trials) EXPECT_EQ(trial.status, TrialStatus::kPassed);
+  EXPECT_LE((*ledger)->Find<ledger::Build>({{"variant", "faulty"}})->size(), builds + 1);
+  EXPECT_FALSE(again->selections[0].variant.empty());
+
+  request.retest = true;
+  const auto retested = Tune(*platform_, settings, request);
+  ASSERT_TRUE(retested.ok()) << retested.status();
+  EXPECT_TRUE(retested->rejected.empty());
+  EXPECT_EQ((*ledger)->Find<ledger::Build>({{"variant", "faulty"}})->size() >= 2 * builds, true);
+}
+
+TEST_F(HostTuneTest, ALedgerThatCannotBeWrittenIsSaidAndTuningGoesOn) {
+  struct Notes : Progress {
+    void Update(const ProgressUpdate&) override {}
+    void Note(std::string_view line) override { text += std::string(line) + "\n"; }
+    std::string text;
+  } notes;
+  TuneSettings settings = *settings_;
+  settings.progress = &notes;
+  settings.ledger_directory = "/dev/null/ledger";
+  TuneRequest request = Request();
+  request.coverage = Coverage::kDefault;
+  const auto report = Tune(*platform_, settings, request);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_FALSE(report->selections[0].variant.empty());
+  EXPECT_THAT(report->ledger_trouble, HasSubstr("/dev/null"));
+  EXPECT_THAT(notes.text, HasSubstr("going on without the ledger"));
+}
+
+TEST_F(HostTuneTest, ABudgetCutsAndSaysWhat) {
+  TuneRequest request = Request();
+  request.budget_s = 1e-6;
+  const auto nothing = Tune(*platform_, *settings_, request);
+  ASSERT_TRUE(nothing.ok()) << nothing.status();
+  ASSERT_FALSE(nothing->cut.empty());
+  EXPECT_THAT(nothing->cut[0], HasSubstr("no time to build"));
+  EXPECT_TRUE(nothing->selections[0].variant.empty());
+  EXPECT_THAT(nothing->selections[0].note, HasSubstr("budget"));
+}
+
+TEST_F(HostTuneTest, AKeyOfSeveralShapesIsOneRaceOverAllOfThem) {
+  TuneSettings settings = *settings_;
+  settings.ledger_directory = *directory_ + "/shapes";
+  TuneRequest request = Request();
+  request.coverage = Coverage::kDefault;
+  request.shapes = {kShape, kShape};
+  request.shapes[1]["num_tokens"] = 3;  // not part of the key
+  const auto report = Tune(*platform_, settings, request);
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_EQ(report->selections.size(), 1u);
+  const TunedKey& key = report->selections[0];
+  ASSERT_EQ(key.shapes.size(), 2u);
+  EXPECT_FALSE(key.verdict.empty());
+  const auto ledger = ledger::Ledger::Open(settings.ledger_directory);
+  ASSERT_TRUE(ledger.ok());
+  EXPECT_EQ((*ledger)->Find<ledger::Verdict>({{"kind", "quick"}})->size(), 2u);
+  EXPECT_EQ((*ledger)->Find<ledger::Trial>({{"stage", "duel"}})->size(), 4u);
 }
 
 TEST_F(HostTuneTest, CancellingKeepsWhatIsFinished) {

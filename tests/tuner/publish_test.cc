@@ -108,6 +108,32 @@ TEST_F(PublishTest, AKeyTunedAnewMayReplaceWhatItDoesNotKnow) {
       PublishSelection(path_, plain_->catalog(), device_, Of(*plain_, Baseline(), 1024)).ok());
 }
 
+TEST_F(PublishTest, WhatWasSelectedMeanwhileIsNotReplacedUnmet) {
+  std::string before = "unset";
+  ASSERT_TRUE(
+      PublishSelection(path_, more_->catalog(), device_, Of(*more_, "w8", 512), 10, &before).ok());
+  EXPECT_EQ(before, "");
+  const std::string written = Text(path_);
+  Publication faulty = Of(*more_, "faulty", 512);
+  const Selection baseline = Of(*more_, Baseline(), 512).selection;
+  faulty.incumbent = Candidate{baseline.variant, baseline.config};
+  const auto refused = PublishSelection(path_, more_->catalog(), device_, faulty);
+  EXPECT_TRUE(absl::IsAborted(refused.status())) << refused.status();
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("w8"));
+  EXPECT_EQ(Text(path_), written);
+
+  // The same once more, another key, and what did meet it are all right.
+  Publication same = Of(*more_, "w8", 512);
+  same.incumbent = faulty.incumbent;
+  EXPECT_TRUE(PublishSelection(path_, more_->catalog(), device_, same, 10, &before).ok());
+  EXPECT_EQ(before.size(), 64u);
+  Publication elsewhere = Of(*more_, "faulty", 1024);
+  elsewhere.incumbent = faulty.incumbent;
+  EXPECT_TRUE(PublishSelection(path_, more_->catalog(), device_, elsewhere).ok());
+  faulty.incumbent = Candidate{same.selection.variant, same.selection.config};
+  EXPECT_TRUE(PublishSelection(path_, more_->catalog(), device_, faulty).ok());
+}
+
 TEST_F(PublishTest, WhoeverPublishesAtOnceLosesNoKey) {
   constexpr int kWriters = 8;
   std::vector<std::thread> writers;

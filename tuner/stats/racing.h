@@ -26,6 +26,7 @@
 #include "absl/types/span.h"
 #include "tuner/sampler.h"
 #include "tuner/stats/noise.h"
+#include "tuner/stats/verdict.h"
 
 namespace kvr::stats {
 
@@ -38,6 +39,9 @@ struct RaceOptions {
   int final_rounds = 80;
   double alpha = 0.05;
   double band = kLeastBand;  // a finalist loses when it is slower beyond this
+  // Rounds asked of the sampler at once: more than one where each request costs, as over several
+  // shapes. The race looks, and can be stopped, between requests.
+  int look_every = 1;
 };
 
 struct RaceStage {
@@ -50,13 +54,38 @@ struct RaceResult {
   int winner = -1;              // -1: nobody has a time
   std::vector<double> medians;  // by subject, over the stage that it left in; NaN: failed
   std::vector<RaceStage> stages;
-  int samples = 0;  // taken in all
+  std::vector<int> finalists;  // left at the end, best first
+  // All that have a time, best first: the finalists, then who left last. Who stands behind whom.
+  std::vector<int> ranking;
+  int samples = 0;       // taken in all
+  bool stopped = false;  // by KeepRacing
 };
 
-// Asked before every round; false stops the race, which answers with what is known.
+// Asked before rounds are taken; false stops the race, which answers with what is known.
 using KeepRacing = std::function<bool()>;
 
+// The race at one of its looks.
+struct RaceLook {
+  std::string_view stage;
+  int entered = 0, remaining = 0;  // subjects: at the start, still in it
+  int best = -1;                   // -1: nobody has a time
+  double best_us = 0;
+  Interval interval;      // of the best's median, microseconds; unbounded below eight samples
+  int samples = 0;        // taken
+  int samples_ahead = 0;  // at most
+};
+
+class RaceObserver {
+ public:
+  virtual ~RaceObserver() = default;
+  virtual void StageBegins(const RaceStage&) {}
+  virtual void Looked(const RaceLook&) {}
+  // Who is in `left` is out; the medians are those of the stage.
+  virtual void StageEnds(const RaceStage&, const std::vector<double>& /*medians*/) {}
+};
+
 absl::StatusOr<RaceResult> Race(Sampler& sampler, const RaceOptions& options,
-                                const KeepRacing& keep_racing = nullptr);
+                                const KeepRacing& keep_racing = nullptr,
+                                RaceObserver* observer = nullptr);
 
 }  // namespace kvr::stats

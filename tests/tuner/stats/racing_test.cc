@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <numeric>
 #include <random>
+#include <string>
 #include <vector>
 
 namespace kvr::stats {
@@ -84,6 +85,47 @@ TEST(Race, AccountsForEverySubject) {
     std::sort(seen.begin(), seen.end());
     EXPECT_EQ(std::unique(seen.begin(), seen.end()), seen.end()) << configs;
     for (double median : result.medians) EXPECT_TRUE(std::isfinite(median));
+  }
+}
+
+// Who watches knows of every subject where it left, and never more ahead than there is.
+struct Watcher : RaceObserver {
+  void StageBegins(const RaceStage& stage) override { names.emplace_back(stage.name); }
+  void Looked(const RaceLook& look) override {
+    if (most == 0) most = look.samples + look.samples_ahead;
+    EXPECT_LE(look.samples + look.samples_ahead, most);
+    EXPECT_GE(look.best, 0);
+    EXPECT_LE(look.interval.low, look.best_us);
+    EXPECT_GE(look.interval.high, look.best_us);
+    ++looks;
+  }
+  void StageEnds(const RaceStage& stage, const std::vector<double>&) override {
+    left.insert(left.end(), stage.left.begin(), stage.left.end());
+  }
+  std::vector<std::string> names;
+  std::vector<int> left;
+  int looks = 0, most = 0;
+};
+
+TEST(Race, IsWatchedStageByStageAndRanksEverybody) {
+  std::mt19937_64 random(7);
+  for (const int look_every : {1, 8}) {
+    std::vector<double> us = SpaceOf(64, random);
+    us[5] = std::nan("");
+    FakeSampler sampler(us, 5);
+    Watcher watcher;
+    RaceOptions options;
+    options.look_every = look_every;
+    const RaceResult result = *Race(sampler, options, nullptr, &watcher);
+    EXPECT_EQ(watcher.names.front(), "screen");
+    EXPECT_EQ(watcher.names.back(), "final");
+    EXPECT_LE(result.samples, watcher.most);
+    EXPECT_EQ(watcher.left.size() + result.finalists.size(), us.size());
+    EXPECT_EQ(result.ranking.size(), us.size() - 1);  // but for the one that failed
+    EXPECT_EQ(result.ranking.front(), result.winner);
+    int rounds = 0;
+    for (const RaceStage& stage : result.stages) rounds += stage.rounds;
+    EXPECT_EQ(look_every == 1, watcher.looks == rounds) << look_every;
   }
 }
 

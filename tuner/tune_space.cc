@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What kvr tune works on: the keys that the shapes fall into, and for each the configs that are
+// worth building and measuring.
+#include <algorithm>
+#include <utility>
+
+#include "core/status.h"
+#include "core/strings.h"
+#include "tuner/feasibility.h"
+#include "tuner/rejections.h"
+#include "tuner/tuner.h"
+
+namespace kvr {
+
+// A key stands for shapes that are never measured, and a launch at any of them takes what is
+// selected. So every candidate is also verified at the shape asked for, and at an awkward member of
+// the bucket: one below the representative, which tiles rarely divide, with a handful of whatever
+// the key does not hold, so that generators can mix full, part-filled and empty rows.
+void Tuner::AddProofs(const AxisVector& asked, Key& key) {
+  constexpr int64_t kMixed = 8;
+  const OpSpec& spec = work_.op->spec();
+  const Axes keyed = policy_->Named(key.bucket);
+  AxisVector awkward = asked;
+  for (size_t i = 0; i < spec.axes.size(); ++i) {
+    const AxisSpec& axis = spec.axes[i];
+    if (axis.is_const) continue;
+    if (const auto it = keyed.find(axis.name); it != keyed.end()) {
+      awkward[i] = std::max<int64_t>(it->second - 1, 1);
+    } else if (axis.default_value >= kMixed) {
+      awkward[i] = std::max(awkward[i], kMixed);
+    }
+  }
+  for (const AxisVector& shape : {asked, awkward}) {
+    const bool covered =
+        policy_->Bucket(shape) == key.bucket && ResolveAxes(spec, NamedAxes(spec, shape)).ok();
+    const auto known = [&](const std::vector<AxisVector>& shapes) {
+      return std::find(shapes.begin(), shapes.end(), shape) != shapes.end();
+    };
+    if (covered && !known(key.shapes) && !known(key.proofs)) key.proofs.push_back(shape);
+  }
+}
+
+// What is selected now always takes part, at position 0, unless tunables are pinned: then the
+// question is about those configs alone.
+void Tuner::AddIncumbent(Key& key) {
+  const std::string& op = work_.op->name();
+  const Generation::Op* in_file = incumbents_ == nullptr ? nullptr : incumbents_->FindOp(op);
+  const Selection* selected = in_file == nullptr || in_file->policy.text() != policy_->text()
+                                  ? nullptr
+                                  : incumbents_->Find(op, key.bucket);
+  key.from_file = selected != nullptr;
+  if (selected != nullptr) {
+    key.selected = {selected->variant, selected->config};
+  } else if (work_.op->baseline != nullptr) {
+    key.selected = {work_.op->baseline, DefaultConfig(work_.op->baseline->tunables)};
+  }
+  const auto present = std::find(key.candidates.begin(), key.candidates.end(), key.selected);
+  if (present != key.candidates.end()) {
+    std::rotate(key.candidates.begin(), present, present + 1);
+    key.incumbent = 0;
+  } else if (key.selected.variant != nullptr && !work_.overridden &&
+             key.selected.variant->Supports(report_.device.target)) {
+    key.candidates.insert(key.candidates.begin(), key.selected);
+    key.incumbent = 0;
+  }
+}
+
+absl::Status Tuner::MakeKeys() {
+  const OpSpec& spec = work_.op->spec();
+  for (const AxisVector& axes : work_.shapes) {
+    const BucketedKey bucket = policy_->Bucket(axes);
+    auto key =
+        std::find_if(keys_.begin(), keys_.end(), [&](const Key& k) { return k.bucket == bucket; });
+    if (key == keys_.end()) {
+      keys_.emplace_back().bucket = bucket;
+      key = keys_.end() - 1;
+    }
+    // Tuned at the bucket's representative, which must be a legal shape itself.
+    const AxisVector representative = policy_->Representative(axes);
+    KVR_RETURN_IF_ERROR(ResolveAxes(spec, NamedAxes(spec, representative)).status());
+    if (std::find(key->shapes.begin(), key->shapes.end(), representative) == key->shapes.end()) {
+      key->shapes.push_back(representative);
+    }
+    AddProofs(axes, *key);
+  }
+  for (Key& key : keys_) {
+    key.candidates = work_.space.candidates;
+    AddIncumbent(key);
+    PruneKey(key);
+    if (!request_.retest) SkipRejected(key);
+  }
+  return absl::OkStatus();
+}
+
+// Leaves out what the ledger says was rejected here, but never what is selected, the baseline's
+// default, and what was pinned by hand.
+void Tuner::SkipRejected(Key& key) {
+  if (journal_.ledger() == nullptr || (work_.overridden && !request_.variants.empty())) return;
+  const Rejections rejections(*journal_.ledger(), journal_.environment(), work_.op->name(),
+                              ModeText(request_.mode));
+  const std::vector<Axes> measured = Named(key.shapes), proofs = Named(key.proofs);
+  const Variant* baseline = work_.op->baseline.get();
+  std::vector<Candidate> kept;
+  for (size_t i = 0; i < key.candidates.size(); ++i) {
+    const Candidate& candidate = key.candidates[i];
+    const bool is_default = candidate.variant.get() == baseline &&
+                            candidate.config == DefaultConfig(candidate.variant->tunables);
+    if (static_cast<int>(i) == key.incumbent || is_default) {
+      kept.push_back(candidate);
+      continue;
+    }
+    const auto rejected = rejections.Find(candidate, measured, proofs);
+    if (!rejected.ok()) {  // a ledger that cannot be read rejects nothing
+      journal_.Report(rejected.status());
+      return;
+    }
+    if (rejected->has_value()) {
+      report_.rejected.push_back({candidate.variant->name, candidate.config, (*rejected)->status,
+                                  (*rejected)->reason, (*rejected)->time, measured.front()});
+    } else {
+      kept.push_back(candidate);
+    }
+  }
+  key.candidates = std::move(kept);
+}
+
+// Keeps what is feasible at every shape. The incumbent, if feasible, stays at position 0.
+void Tuner::PruneKey(Key& key) {
+  const Candidate incumbent = key.incumbent == 0 ? key.candidates.front() : Candidate{};
+  for (const AxisVector& axes : key.shapes) {
+    Feasible feasible = PruneStatically(key.candidates, axes, report_.device);
+    if (key.shapes.size() > 1) {
+      // With several shapes, equal plans at one of them are no reason to leave a config out.
+      std::vector<Candidate> kept;
+      for (const Candidate& candidate : key.candidates) {
+        LaunchPlan plan;
+        const absl::Status fits =
+            CheckPlan(*candidate.variant, candidate.config, axes, report_.device, &plan);
+        if (fits.ok()) {
+          kept.push_back(candidate);
+        } else {
+          Drop(candidate, axes, Reason(fits), !IsMisfit(fits));
+        }
+      }
+      key.candidates = std::move(kept);
+      continue;
+    }
+    for (const Pruned& pruned : feasible.pruned) {
+      Drop(pruned.candidate, axes, pruned.reason, pruned.fault);
+    }
+    key.candidates = std::move(feasible.candidates);
+  }
+  if (key.candidates.empty() || !(key.candidates.front() == incumbent)) key.incumbent = -1;
+}
+
+// After the compile: drops what failed, what does not fit with its real registers, and what turns
+// out to be an earlier candidate's very binary under the same plans.
+void Tuner::DropRepeats(Key& key) {
+  const Candidate incumbent = key.incumbent == 0 ? key.candidates.front() : Candidate{};
+  std::vector<Candidate> kept;
+  std::vector<std::vector<LaunchPlan>> kept_plans;  // [candidate][shape]
+  std::vector<Fingerprint> kept_keys;               // of their binaries
+  for (const Candidate& candidate : key.candidates) {
+    const absl::StatusOr<Built>& built = BuiltOf(candidate);
+    if (absl::IsDeadlineExceeded(built.status())) continue;  // Build has said so
+    if (!built.ok()) {
+      for (const AxisVector& axes : key.shapes) {
+        Fail(candidate, axes, TrialStatus::kCompileError, Reason(built.status()));
+      }
+      continue;
+    }
+    std::vector<LaunchPlan> plans(key.shapes.size());
+    absl::Status fits;
+    size_t shape = 0;
+    for (; shape < key.shapes.size() && fits.ok(); ++shape) {
+      fits = CheckPlan(*candidate.variant, candidate.config, key.shapes[shape], report_.device,
+                       &plans[shape]);
+      if (fits.ok()) {
+        fits = CheckResources(*candidate.variant, plans[shape], *built->binary, report_.device);
+      }
+    }
+    if (!fits.ok()) {
+      Drop(candidate, key.shapes[shape - 1], Reason(fits), !IsMisfit(fits));
+      continue;
+    }
+    const auto same = [&](size_t i) {
+      return !candidate.variant->has_launch_function && kept_keys[i] == built->binary->key &&
+             std::equal(plans.begin(), plans.end(), kept_plans[i].begin(), SamePlan);
+    };
+    size_t repeat = 0;
+    while (repeat < kept.size() && !same(repeat)) ++repeat;
+    if (repeat < kept.size()) {
+      Prune(candidate, key.shapes.front(),
+            StrCat("same binary and plan as ", CandidateText(kept[repeat])));
+      continue;
+    }
+    kept.push_back(candidate);
+    kept_plans.push_back(std::move(plans));
+    kept_keys.push_back(built->binary->key);
+  }
+  key.candidates = std::move(kept);
+  if (key.candidates.empty() || !(key.candidates.front() == incumbent)) key.incumbent = -1;
+}
+
+}  // namespace kvr
