@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstddef>
+#include <tuple>
+
+#include "absl/strings/str_format.h"
 #include "core/strings.h"
 #include "tuner/report/plot.h"
 #include "tuner/report/report.h"
@@ -15,28 +19,43 @@ constexpr std::string_view kStyle = R"css(
 @media (prefers-color-scheme: dark) { :root { --ground: #14171b; --ink: #e7e9ec; --soft: #9aa3af;
   --rule: #2b3037; --band: #2a3240; --win: #3fc795; --loss: #ff8a5c; --same: #9aa3af;
   --s0: #5ab4f0; --s1: #f0a04b; --s2: #3fc795; --s3: #e08cbd; --s4: #d8c64a; --s5: #a9b4c2; } }
-body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 68rem; background: var(--ground);
-  color: var(--ink); font: 1rem/1.55 system-ui, sans-serif; }
-h1 { font-size: 1.6rem; line-height: 1.25; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
-h3 { font-size: 1rem; color: var(--soft); font-weight: 600; margin: 1.4rem 0 .3rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--rule);
+body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 76rem; background: var(--ground);
+  color: var(--ink); font: 1rem/1.55 system-ui, sans-serif; overflow-wrap: break-word; }
+h1 { font-size: 1.6rem; line-height: 1.25; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
+h3 { font-size: 1rem; font-weight: 600; margin: 1.2rem 0 .3rem; }
+p, ul { max-width: 48rem; margin: .5rem 0; } ul { padding-left: 1.2rem; } li { margin: .3rem 0; }
+.verdict { border-left: 4px solid var(--rule); padding: .1rem 0 .1rem .9rem; font-size: 1.05rem; }
+.plots { display: grid; gap: .4rem 2rem;
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, 27rem), 1fr)); }
+.pair { display: grid; gap: .3rem 2rem; align-items: start; }
+@media (min-width: 68rem) { .pair { grid-template-columns: 24rem minmax(0, 1fr); } }
+.wide { overflow-x: auto; max-width: 100%; }
+table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: .28rem .7rem .28rem 0; border-bottom: 1px solid var(--rule);
   vertical-align: top; } th { color: var(--soft); font-weight: 600; }
-td.n, th.n { text-align: right; white-space: nowrap; }
-td.v { font-weight: 600; white-space: nowrap; } td.v small { font-weight: 400; color: var(--soft); }
+.n { text-align: right; white-space: nowrap; } .k { white-space: nowrap; }
+td.v { font-weight: 600; } small { font-weight: 400; color: var(--soft); }
 .win { color: var(--win); } .loss { color: var(--loss); } .same { color: var(--same); }
-figure { margin: .5rem 0 1.5rem; overflow-x: auto; }
-svg { width: 100%; min-width: 34rem; height: auto; display: block; }
-svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
+figure { margin: .3rem 0 .8rem; min-width: 0; max-width: 38rem; }
+figcaption { font-size: .875rem; font-weight: 600; margin-bottom: .2rem; }
+.keys { font-size: .8rem; color: var(--soft); padding-left: .3rem; }
+.keys span { margin-right: 1rem; } .keys i { display: inline-block; width: .7em; height: .7em;
+  margin-right: .35em; } .keys .kf { height: 0; border-top: 2px dashed var(--soft); width: 1.4em;
+  vertical-align: .3em; }
+.k0 { background: var(--s0); } .k1 { background: var(--s1); } .k2 { background: var(--s2); }
+.k3 { background: var(--s3); } .k4 { background: var(--s4); } .k5 { background: var(--s5); }
+svg { width: 100%; height: auto; display: block; }
+svg text { fill: var(--soft); font: 12px system-ui, sans-serif; }
 svg .l { fill: var(--ink); } svg .mid { text-anchor: middle; } svg .end { text-anchor: end; }
 svg .grid { stroke: var(--rule); } svg .zero { stroke: var(--soft); }
+svg .session { stroke: var(--rule); stroke-dasharray: 2 3; }
 svg .band { fill: var(--band); } svg .whisker { stroke-width: 2.5; stroke-linecap: round; }
 svg .whisker.win { stroke: var(--win); } svg .whisker.loss { stroke: var(--loss); }
-svg .whisker.same { stroke: var(--same); }
+svg .whisker.same { stroke: var(--same); } svg .median { fill: var(--s0); fill-opacity: .7; }
 svg .dot.win { fill: var(--win); } svg .dot.loss { fill: var(--loss); }
 svg .dot.same { fill: var(--same); }
 svg .line { fill: none; stroke-width: 2; }
+svg .dots { fill: none; stroke-width: 3; stroke-linecap: round; stroke-opacity: .6; }
 svg .floor { fill: none; stroke: var(--soft); stroke-width: 1.5; stroke-dasharray: 5 4; }
 svg .f0 { fill: var(--s0); } svg .f1 { fill: var(--s1); } svg .f2 { fill: var(--s2); }
 svg .f3 { fill: var(--s3); } svg .f4 { fill: var(--s4); } svg .f5 { fill: var(--s5); }
@@ -57,78 +76,160 @@ void List(std::string* out, std::string_view heading, const std::vector<std::str
   StrAppend(out, "</ul>\n");
 }
 
-void Figure(std::string* out, std::string_view heading, const std::string& svg) {
-  if (svg.empty()) return;
-  StrAppend(out, "<h3>", Escaped(heading), "</h3>\n<figure>\n", svg, "</figure>\n");
+std::string Figure(std::string_view caption, const std::string& plot) {
+  if (plot.empty()) return "";
+  return StrCat("<figure>\n",
+                caption.empty() ? "" : StrCat("<figcaption>", Escaped(caption), "</figcaption>\n"),
+                plot, "</figure>\n");
 }
 
-std::string Named(const Contestant& c) {
-  return c.config.empty()
-             ? Escaped(c.variant)
-             : StrCat(Escaped(c.variant), "<br><small>", Escaped(c.config), "</small>");
+void Figures(std::string* out, std::string_view heading, const std::vector<std::string>& figures) {
+  std::string all;
+  for (const std::string& figure : figures) all += figure;
+  if (all.empty()) return;
+  StrAppend(out, "<h2>", heading, "</h2>\n<div class=\"plots\">\n", all, "</div>\n");
 }
 
-void Rows(std::string* out, const std::vector<Row>& rows) {
-  if (rows.empty()) return;
-  StrAppend(out, "<h2>Results</h2>\n");
-  Figure(out, "Difference by shape; the noise band is shaded", IntervalPlot(rows));
-  StrAppend(out,
-            "<div class=\"wide\"><table>\n<tr><th>shape</th><th>challenger</th><th>verdict</th>"
-            "<th class=\"n\">difference</th><th class=\"n\">interval</th><th class=\"n\">band</th>"
-            "<th class=\"n\">challenger µs</th><th class=\"n\">incumbent µs</th>"
-            "<th>incumbent</th></tr>\n");
+std::string_view VerdictClass(std::string_view verdict) {
+  return verdict == "WIN" ? "win" : verdict == "LOSS" ? "loss" : "same";
+}
+
+// A comparison's intervals beside its figures; `rows` differ in the shape alone.
+void Comparison(std::string* out, const std::vector<Row>& rows, double reach) {
+  const Row& first = rows.front();
+  StrAppend(out, "<h3>", Escaped(Named(first.challenger)), " against ",
+            Escaped(Named(first.incumbent)), first.where.empty() ? "" : ", ", Escaped(first.where),
+            ": ", Escaped(first.kind), "</h3>\n<div class=\"pair\">\n",
+            Figure("", IntervalPlot(rows, reach)),
+            "<div class=\"wide\"><table>\n<tr><th>shape</th><th>verdict</th>"
+            "<th class=\"n\">difference</th><th class=\"n\">interval</th>"
+            "<th class=\"n\">band</th><th class=\"n\">challenger µs</th>"
+            "<th class=\"n\">incumbent µs</th></tr>\n");
   for (const Row& row : rows) {
-    const std::string_view css = row.verdict == "WIN"    ? "win"
-                                 : row.verdict == "LOSS" ? "loss"
-                                                         : "same";
-    StrAppend(out, "<tr><td>", Escaped(row.axes), "</td><td>", Named(row.challenger),
-              "</td><td class=\"v ", css, "\">", Escaped(row.verdict), "<br><small>",
-              Escaped(row.kind), ", ", row.sessions, " × ", row.rounds,
-              row.reason.empty() ? "" : "<br>", Escaped(row.reason), "</small></td>");
+    StrAppend(out, "<tr><td class=\"k\">", Escaped(row.axes), "</td><td class=\"v ",
+              VerdictClass(row.verdict), "\">", Escaped(row.verdict), " <small class=\"k\">",
+              row.sessions, " × ", row.rounds, "</small>",
+              row.reason.empty() ? "" : StrCat("<br/><small>", Escaped(row.reason), "</small>"),
+              "</td>");
     for (const std::string& figure :
          {PercentText(row.difference), IntervalText(row.low, row.high), BandText(row.band),
           MicrosecondsText(row.challenger_us), MicrosecondsText(row.incumbent_us)}) {
       StrAppend(out, "<td class=\"n\">", figure, "</td>");
     }
-    StrAppend(out, "<td>", Named(row.incumbent), "</td></tr>\n");
+    StrAppend(out, "</tr>\n");
   }
+  StrAppend(out, "</table></div>\n</div>\n");
+}
+
+void Results(std::string* out, const std::vector<Row>& rows) {
+  if (rows.empty()) return;
   StrAppend(out,
-            "</table></div>\n<p>Differences are of the challenger's time; negative is faster. "
-            "Sessions × rounds stand beside each verdict.</p>\n");
+            "<h2>Results</h2>\n<p>Differences are of the challenger's time; negative is "
+            "faster. The noise band is shaded. Sessions × rounds stand beside each "
+            "verdict.</p>\n");
+  const double reach = ReachOf(rows);
+  const auto key = [](const Row& row) {
+    return std::make_tuple(Named(row.challenger), Named(row.incumbent), row.where, row.kind);
+  };
+  for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
+    while (end < rows.size() && key(rows[end]) == key(rows[begin])) ++end;
+    const auto at = [&](size_t i) { return rows.begin() + static_cast<std::ptrdiff_t>(i); };
+    Comparison(out, {at(begin), at(end)}, reach);
+  }
+}
+
+// The plot beside its figures.
+void Scaled(std::string* out, const Scaling& scaling) {
+  const ScalingTable table = Tabulated(scaling);
+  StrAppend(out, "<h2>Time over ", Escaped(scaling.axis), scaling.rest.empty() ? "" : ", ",
+            Escaped(scaling.rest), "</h2>\n<div class=\"pair\">\n",
+            Figure("", ScalingPlot(scaling)), "<div class=\"wide\"><table>\n<tr><th class=\"n\">",
+            Escaped(scaling.axis), "</th>");
+  for (const std::string& column : table.columns) {
+    StrAppend(out, "<th class=\"n\">", Escaped(column), "</th>");
+  }
+  StrAppend(out, "</tr>\n");
+  for (const auto& [x, cells] : table.rows) {
+    StrAppend(out, "<tr><td class=\"n\">", x, "</td>");
+    for (const std::string& cell : cells) StrAppend(out, "<td class=\"n\">", cell, "</td>");
+    StrAppend(out, "</tr>\n");
+  }
+  StrAppend(out, "</table></div>\n</div>\n");
+}
+
+void NoiseSection(std::string* out, const std::vector<Noise>& noise) {
+  if (noise.empty()) return;
+  StrAppend(out, "<h2>Noise</h2>\n<div class=\"pair\">\n", Figure("", NoisePlot(noise)),
+            "<div class=\"wide\"><table>\n<tr><th>shape</th><th class=\"n\">band</th>"
+            "<th class=\"n\">of a session</th><th class=\"n\">sessions × rounds</th>"
+            "<th>date</th></tr>\n");
+  for (const Noise& n : noise) {
+    StrAppend(out, "<tr><td class=\"k\">", Escaped(n.axes), n.where.empty() ? "" : ", ",
+              Escaped(n.where), "</td><td class=\"n\">", BandText(n.band), "</td><td class=\"n\">",
+              absl::StrFormat("%.2f %%", 100 * n.sigma), "</td><td class=\"n\">", n.sessions, " × ",
+              n.rounds, "</td><td class=\"k\">", Escaped(n.date), "</td></tr>\n");
+  }
+  StrAppend(out, "</table></div>\n</div>\n");
+}
+
+void ReportedSection(std::string* out, const std::vector<Reported>& reported) {
+  if (reported.empty()) return;
+  StrAppend(out,
+            "<h2>Reported elsewhere</h2>\n<p>Read against the band alone; of the unit, higher "
+            "is better.</p>\n<div class=\"wide\"><table>\n<tr><th>shape</th>"
+            "<th>challenger</th><th>incumbent</th><th>verdict</th><th class=\"n\">reported"
+            "</th><th>unit</th><th class=\"n\">band</th><th>remark</th><th>source</th></tr>\n");
+  for (const Reported& r : reported) {
+    StrAppend(out, "<tr><td class=\"k\">", Escaped(r.axes), "</td><td>",
+              Escaped(Named(r.challenger)), "</td><td>", Escaped(Named(r.incumbent)),
+              "</td><td class=\"v ", VerdictClass(r.verdict), "\">", Escaped(r.verdict),
+              "</td><td class=\"n\">", PercentsText(r.percents), "</td><td>", Escaped(r.unit),
+              "</td><td class=\"n\">", absl::StrFormat("±%.1f %%", r.band_percent), "</td><td>",
+              Escaped(r.remark), "</td><td>", Escaped(r.source), "</td></tr>\n");
+  }
+  StrAppend(out, "</table></div>\n");
 }
 
 }  // namespace
 
 std::string ToHtml(const Report& report) {
   std::string out = StrCat(
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>",
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>",
       Escaped(report.title), "</title>\n<style>", kStyle, "</style>\n</head>\n<body>\n<h1>",
       Escaped(report.title), "</h1>\n");
-  if (!report.conclusion.empty()) StrAppend(&out, "<p>", Escaped(report.conclusion), "</p>\n");
+  if (!report.conclusion.empty()) {
+    StrAppend(&out, "<div class=\"verdict\">\n");
+    for (const std::string& text : report.conclusion)
+      StrAppend(&out, "<p>", Escaped(text), "</p>\n");
+    StrAppend(&out, "</div>\n");
+  }
   Paragraphs(&out, "What", report.what);
   Paragraphs(&out, "Why", report.why);
-  Rows(&out, report.rows);
-  for (const Scaling& scaling : report.scalings) {
-    Figure(&out,
-           StrCat("Time over ", scaling.axis, scaling.rest.empty() ? "" : ", ", scaling.rest,
-                  scaling.floor.empty() ? "" : "; dashed: the least that memory allows"),
-           ScalingPlot(scaling));
-  }
-  if (!report.samples.empty()) StrAppend(&out, "<h2>Samples</h2>\n");
+  Results(&out, report.rows);
+  for (const Scaling& scaling : report.scalings) Scaled(&out, scaling);
+  std::vector<std::string> figures;
   for (const Samples& samples : report.samples) {
-    Figure(&out, StrCat(samples.axes, ": in the order taken"), SamplePlot(samples));
+    figures.push_back(Figure(samples.title, SamplePlot(samples)));
   }
-  if (!report.funnels.empty()) StrAppend(&out, "<h2>Races</h2>\n");
-  for (const Funnel& funnel : report.funnels) Figure(&out, funnel.axes, FunnelPlot(funnel));
-  List(&out, "Noise", report.bands);
+  Figures(&out, "Samples in the order taken", figures);
+  figures.clear();
+  for (const Funnel& funnel : report.funnels) {
+    figures.push_back(Figure(funnel.title, FunnelPlot(funnel)));
+  }
+  Figures(&out, "Races: configs that each stage kept", figures);
+  List(&out, "Regret", report.regret);
+  NoiseSection(&out, report.noise);
+  List(&out, "Selected", report.published);
   List(&out, "What did not work", report.negatives);
+  ReportedSection(&out, report.reported);
   Paragraphs(&out, "How", report.how);
-  if (!report.baseline.empty()) Paragraphs(&out, "Baseline", {report.baseline});
+  Paragraphs(&out, "Baseline", report.baseline);
   if (!report.environment.empty()) {
     StrAppend(&out, "<h2>Environment</h2>\n<div class=\"wide\"><table>\n");
     for (const auto& [name, value] : report.environment) {
-      StrAppend(&out, "<tr><th>", Escaped(name), "</th><td>", Escaped(value), "</td></tr>\n");
+      StrAppend(&out, "<tr><th class=\"k\">", Escaped(name), "</th><td>", Escaped(value),
+                "</td></tr>\n");
     }
     StrAppend(&out, "</table></div>\n");
   }

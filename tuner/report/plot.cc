@@ -10,8 +10,9 @@
 namespace kvr::report {
 namespace {
 
-constexpr double kWidth = 720;
-constexpr int kSeriesColours = 6;  // --s0 ... in html.cc; more series repeat them
+constexpr double kWidth = kPlotWidth, kRight = kWidth - 12;
+constexpr double kCharacter = 7.3;  // width of one in a label, about
+constexpr int kSeriesColours = 6;   // --s0 ... in html.cc; more series repeat them
 
 // A range of values mapped to pixels, linear or logarithmic.
 class Scale {
@@ -80,17 +81,52 @@ std::string Dot(double x, double y, double r, std::string_view css, std::string_
       r, std::string(css), Escaped(title));
 }
 
-std::string Legend(double y, const std::vector<std::string>& names) {
-  std::string out;
-  double x = 60;
+std::string Legend(const std::vector<std::string>& names, bool floor = false) {
+  std::string out = "<div class=\"keys\">";
   for (size_t i = 0; i < names.size(); ++i) {
-    out +=
-        absl::StrFormat("<rect x=\"%.1f\" y=\"%.1f\" width=\"10\" height=\"10\" class=\"f%d\"/>\n",
-                        x, y - 9, static_cast<int>(i) % kSeriesColours);
-    out += Text(x + 14, y, names[i], "l");
-    x += 30 + 7.0 * static_cast<double>(names[i].size());
+    StrAppend(&out, "<span><i class=\"k", i % kSeriesColours, "\"></i>", Escaped(names[i]),
+              "</span> ");
   }
-  return out;
+  if (floor) out += "<span><i class=\"kf\"></i>the least that memory allows</span>";
+  return out + "</div>\n";
+}
+
+// As many as fit beside each other, the largest first; `at` gives a value's pixel.
+std::vector<double> Spaced(std::vector<double> values, const Scale& at, double apart) {
+  std::sort(values.rbegin(), values.rend());
+  std::vector<double> kept;
+  for (double value : values) {
+    if (kept.empty() || std::abs(at(kept.back()) - at(value)) >= apart) kept.push_back(value);
+  }
+  return kept;
+}
+
+double Quantile(const std::vector<double>& sorted, double q) {
+  return sorted[static_cast<size_t>(q * static_cast<double>(sorted.size() - 1))];
+}
+
+// Where the labels at the left end, for the longest of them.
+double LabelWidth(size_t longest) {
+  return std::min(kWidth * 0.5, 12 + kCharacter * static_cast<double>(longest));
+}
+
+std::string Rect(double x1, double y, double x2, double height, std::string_view css) {
+  return absl::StrFormat(
+      "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" class=\"%s\"/>\n", x1, y,
+      std::max(0.0, x2 - x1), height, std::string(css));
+}
+
+// The axis of percents below rows that end at `bottom`, with what it means.
+std::string PercentAxis(const Scale& x, double reach, double left, double top, double bottom,
+                        std::string_view meaning) {
+  std::string out;
+  std::vector<double> ticks = Ticks(100 * std::expm1(-reach), 100 * std::expm1(reach));
+  for (double tick : ticks) {
+    const double at = x(std::log1p(tick / 100));
+    out += Line(at, top, at, bottom, tick == 0 ? "zero" : "grid");
+    out += Text(at, bottom + 16, tick == 0 ? "0" : absl::StrFormat("%+g %%", tick), "t mid");
+  }
+  return out + Text((left + kRight) / 2, bottom + 34, meaning, "t mid");
 }
 
 std::string_view VerdictClass(std::string_view verdict) {
@@ -124,114 +160,152 @@ std::string Escaped(std::string_view text) {
   return out;
 }
 
-std::string IntervalPlot(const std::vector<Row>& rows) {
-  // What is drawn spans all intervals and the widest band, at least 5 %; open ends are cut off.
+double ReachOf(const std::vector<Row>& rows) {
   double reach = std::log(1.05);
   for (const Row& row : rows) {
-    for (double value : {row.difference, row.low, row.high, row.band}) {
-      if (std::isfinite(value)) reach = std::max(reach, std::abs(value));
+    for (double value : {1.2 * std::abs(row.difference), row.band}) {
+      if (std::isfinite(value)) reach = std::max(reach, value);
     }
   }
-  reach *= 1.1;
-  constexpr double kLeft = 250, kRowHeight = 26, kTop = 8;
-  const double bottom = kTop + kRowHeight * static_cast<double>(rows.size());
-  const Scale x(-reach, reach, kLeft, kWidth - 20);
-  std::string out = Open(bottom + 44, "differences by shape, with the noise band");
-  for (double tick : Ticks(100 * std::expm1(-reach), 100 * std::expm1(reach))) {
-    const double at = x(std::log1p(tick / 100));
-    out += Line(at, kTop, at, bottom, tick == 0 ? "zero" : "grid");
-    out += Text(at, bottom + 16, tick == 0 ? "0" : absl::StrFormat("%+g %%", tick), "t mid");
+  double whole = reach;
+  for (const Row& row : rows) {
+    for (double end : {row.low, row.high}) {
+      if (std::isfinite(end)) whole = std::max(whole, std::abs(end));
+    }
   }
-  out +=
-      Text((kLeft + kWidth) / 2, bottom + 36, "challenger's time against the incumbent's", "t mid");
+  return std::min(whole, 2 * reach) * 1.05;
+}
+
+std::string IntervalPlot(const std::vector<Row>& rows, double reach) {
+  if (rows.empty()) return "";
+  constexpr double kRowHeight = 24, kTop = 6;
+  size_t longest = 0;
+  for (const Row& row : rows) longest = std::max(longest, row.axes.size());
+  // Labels that leave no room for the plot stand above their rows.
+  const bool above = kCharacter * static_cast<double>(longest) > kWidth * 0.45;
+  const double height = above ? kRowHeight + 14 : kRowHeight;
+  const double left = above ? 12 : LabelWidth(longest);
+  const double bottom = kTop + height * static_cast<double>(rows.size());
+  const Scale x(-reach, reach, left, kRight);
+  std::string out = Open(bottom + 42, "differences by shape, with the noise band");
+  std::string marks;
   for (size_t i = 0; i < rows.size(); ++i) {
     const Row& row = rows[i];
-    const double y = kTop + kRowHeight * (static_cast<double>(i) + 0.5);
-    out += Text(kLeft - 10, y + 4, StrCat(row.challenger.variant, "  ", row.axes), "l end");
-    out += absl::StrFormat(
-        "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" class=\"band\"/>\n",
-        x(-row.band), y - kRowHeight / 2 + 1, x(row.band) - x(-row.band), kRowHeight - 2);
-    if (!std::isfinite(row.difference)) continue;
-    const double low = std::isfinite(row.low) ? row.low : -reach;
-    const double high = std::isfinite(row.high) ? row.high : reach;
+    const double y = kTop + height * static_cast<double>(i + 1) - kRowHeight / 2;
+    marks += above ? Text(left, y - kRowHeight / 2, row.axes, "l")
+                   : Text(left - 8, y + 4, row.axes, "l end");
+    if (std::isfinite(row.band) && row.band > 0) {
+      const double band = std::min(row.band, reach);
+      out += Rect(x(-band), y - kRowHeight / 2 + 1, x(band), kRowHeight - 2, "band");
+    }
+    if (!std::isfinite(row.difference) || row.verdict == "INVALID") {
+      marks += Text((left + kRight) / 2, y + 4, row.verdict, "t mid");
+      continue;
+    }
+    const double low = std::isfinite(row.low) ? std::max(row.low, -reach) : -reach;
+    const double high = std::isfinite(row.high) ? std::min(row.high, reach) : reach;
     const std::string css(VerdictClass(row.verdict));
-    out += Line(x(low), y, x(high), y, "whisker " + css);
-    out += Dot(x(row.difference), y, 4.5, "dot " + css,
-               StrCat(row.verdict, ": ", PercentText(row.difference), " (",
-                      IntervalText(row.low, row.high), "), band ", BandText(row.band)));
+    marks += Line(x(low), y, x(high), y, "whisker " + css);
+    const std::string band = BandText(row.band);
+    marks += Dot(x(row.difference), y, 4.5, "dot " + css,
+                 StrCat(row.axes, ": ", row.verdict, ", ", PercentText(row.difference), " (",
+                        IntervalText(row.low, row.high), ")", band.empty() ? "" : ", band ", band));
   }
-  return out + "</svg>\n";
+  return out +
+         PercentAxis(x, reach, left, kTop, bottom, "challenger's time against the incumbent's") +
+         marks + "</svg>\n";
 }
 
 std::string SamplePlot(const Samples& samples) {
-  double low = INFINITY, high = -INFINITY;
+  std::vector<double> sorted;
   size_t longest = 1;
   std::vector<std::string> names;
   for (const Samples::Series& series : samples.series) {
     names.push_back(series.name);
     longest = std::max(longest, series.us.size());
     for (double us : series.us) {
-      if (!std::isfinite(us)) continue;
-      low = std::min(low, us);
-      high = std::max(high, us);
+      if (std::isfinite(us)) sorted.push_back(us);
     }
   }
-  if (!(low <= high)) return "";
+  if (sorted.empty()) return "";
+  std::sort(sorted.begin(), sorted.end());
+  // A few stray samples must not press all others into a line.
+  const double usual = Quantile(sorted, 0.98) - Quantile(sorted, 0.02);
+  const double low = std::max(sorted.front(), Quantile(sorted, 0.02) - 1.5 * usual);
+  const double high = std::min(sorted.back(), Quantile(sorted, 0.98) + 1.5 * usual);
   const double margin = std::max((high - low) * 0.05, high * 0.002);
-  constexpr double kHeight = 240, kLeft = 60, kBottom = 190;
-  const Scale y(low - margin, high + margin, kBottom, 10);
-  const Scale x(0, static_cast<double>(longest), kLeft, kWidth - 10);
-  std::string out = Open(kHeight, "samples in the order taken, " + samples.axes);
-  for (double tick : Ticks(low - margin, high + margin)) {
-    out += Line(kLeft, y(tick), kWidth - 10, y(tick), "grid");
+  constexpr double kHeight = 206, kLeft = 50, kTop = 14, kBottom = 168;
+  const Scale y(low - margin, high + margin, kBottom, kTop);
+  const Scale x(0, static_cast<double>(longest), kLeft, kRight);
+  std::string out = Open(kHeight, "samples in the order taken, " + samples.title);
+  const std::vector<double> ticks = Ticks(low - margin, high + margin);
+  for (double tick : ticks) {
+    out += Line(kLeft, y(tick), kRight, y(tick), "grid");
     out += Text(kLeft - 6, y(tick) + 4, absl::StrFormat("%g", tick), "t end");
   }
-  out += Text(kLeft - 6, kBottom + 18, "µs", "t end");
-  out += Text(kWidth / 2, kBottom + 18, "round", "t mid");
+  for (size_t session : samples.sessions) {
+    const double at = x(static_cast<double>(session));
+    out += Line(at, kTop, at, kBottom, "session");
+  }
+  out += Text(kLeft - 6, kBottom + 16, "µs", "t end");
+  out += Text((kLeft + kRight) / 2, kBottom + 16,
+              samples.sessions.empty()
+                  ? StrCat(longest, " rounds")
+                  : StrCat(longest, " rounds in ", samples.sessions.size() + 1, " sessions"),
+              "t mid");
+  size_t stray = 0;
   for (size_t s = 0; s < samples.series.size(); ++s) {
     const std::vector<double>& us = samples.series[s].us;
-    const size_t stride = us.size() / kMaxDots + 1;
-    for (size_t i = 0; i < us.size(); i += stride) {
+    // Dots of one path: lines without length, with round ends.
+    std::string path;
+    for (size_t i = 0; i < us.size(); ++i) {
       if (!std::isfinite(us[i])) continue;
-      out += Dot(x(static_cast<double>(i) + 0.5), y(us[i]), 2,
-                 absl::StrFormat("f%d", static_cast<int>(s) % kSeriesColours),
-                 StrCat(names[s], ", round ", i + 1, ": ", MicrosecondsText(us[i]), " µs"));
+      const double shown = std::clamp(us[i], low - margin, high + margin);
+      stray += shown == us[i] ? 0 : 1;
+      StrAppend(&path, absl::StrFormat("M%.1f %.1fh0", x(static_cast<double>(i) + 0.5), y(shown)));
     }
+    if (path.empty()) continue;
+    StrAppend(&out, "<path d=\"", path, "\" class=\"dots c", s % kSeriesColours, "\"><title>",
+              Escaped(names[s]), "</title></path>\n");
   }
-  return out + Legend(kHeight - 8, names) + "</svg>\n";
+  if (stray > 0) {
+    out += Text(kRight, kBottom + 32,
+                StrCat(stray, stray == 1 ? " sample lies" : " samples lie",
+                       " beyond; drawn at the edge, and counted"),
+                "t end");
+  }
+  return out + "</svg>\n" + Legend(names);
 }
 
 std::string FunnelPlot(const Funnel& funnel) {
+  if (funnel.stages.empty()) return "";
   int64_t most = 1;
   for (const Funnel::Stage& stage : funnel.stages) most = std::max(most, stage.entered);
-  constexpr double kRowHeight = 30, kLeft = 110;
+  constexpr double kRowHeight = 30, kLeft = 64;
   const double height = kRowHeight * static_cast<double>(funnel.stages.size()) + 8;
-  const Scale x(0, static_cast<double>(most), kLeft, kWidth - 170);
-  std::string out = Open(height, "configs that each stage of the race kept, " + funnel.axes);
+  const Scale x(0, static_cast<double>(most), kLeft, kWidth - 150);
+  std::string out = Open(height, "configs that each stage of the race kept, " + funnel.title);
   for (size_t i = 0; i < funnel.stages.size(); ++i) {
     const Funnel::Stage& stage = funnel.stages[i];
     const double y = 4 + kRowHeight * static_cast<double>(i);
-    const auto bar = [&](int64_t value, std::string_view css) {
-      out += absl::StrFormat(
-          "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" class=\"%s\"/>\n", kLeft,
-          y + 4, x(static_cast<double>(value)) - kLeft, kRowHeight - 8, std::string(css));
-    };
     out += Text(kLeft - 8, y + 20, stage.name, "l end");
-    bar(stage.entered, "band");
-    bar(stage.kept, "f0");
+    out += Rect(kLeft, y + 4, x(static_cast<double>(stage.entered)), kRowHeight - 8, "band");
+    out += Rect(kLeft, y + 4, x(static_cast<double>(stage.kept)), kRowHeight - 8, "f0");
     out += Text(x(static_cast<double>(stage.entered)) + 8, y + 20,
-                StrCat(stage.kept, " of ", stage.entered, ", ", stage.rounds, " rounds"), "t");
+                StrCat(stage.kept, " of ", stage.entered,
+                       stage.rounds > 0 ? StrCat(", ", stage.rounds, " rounds") : ""),
+                "t");
   }
   return out + "</svg>\n";
 }
 
 std::string ScalingPlot(const Scaling& scaling) {
-  double low_x = INFINITY, high_x = 0, low_y = INFINITY, high_y = 0;
+  std::vector<double> xs;
+  double low_y = INFINITY, high_y = 0;
   const auto include = [&](const std::vector<Scaling::Point>& points) {
     for (const Scaling::Point& point : points) {
       if (!(point.x > 0) || !(point.us > 0)) continue;
-      low_x = std::min(low_x, point.x);
-      high_x = std::max(high_x, point.x);
+      xs.push_back(point.x);
       low_y = std::min(low_y, point.us);
       high_y = std::max(high_y, point.us);
     }
@@ -242,45 +316,87 @@ std::string ScalingPlot(const Scaling& scaling) {
     names.push_back(line.name);
   }
   include(scaling.floor);
-  if (!(low_x <= high_x)) return "";
-  constexpr double kHeight = 320, kLeft = 60, kBottom = 265;
-  const Scale x(low_x, high_x, kLeft, kWidth - 20, true);
-  const Scale y(low_y * 0.9, high_y * 1.1, kBottom, 10, true);
+  if (xs.empty()) return "";
+  low_y *= 0.9;
+  high_y *= 1.1;
+  const auto [low_x, high_x] = std::minmax_element(xs.begin(), xs.end());
+  constexpr double kHeight = 300, kLeft = 50, kTop = 8, kBottom = 256;
+  const Scale x(*low_x, *high_x, kLeft + 8, kRight - 8, true);
+  const Scale y(low_y, high_y, kBottom, kTop, true);
   std::string out = Open(kHeight, "time over " + scaling.axis + ", " + scaling.rest);
-  for (double tick : LogTicks(low_y * 0.9, high_y * 1.1)) {
-    out += Line(kLeft, y(tick), kWidth - 20, y(tick), "grid");
+  std::vector<double> ticks = LogTicks(low_y, high_y);
+  if (ticks.size() < 3) ticks = Ticks(low_y, high_y);
+  for (double tick : ticks) {
+    out += Line(kLeft, y(tick), kRight, y(tick), "grid");
     out += Text(kLeft - 6, y(tick) + 4, absl::StrFormat("%g", tick), "t end");
   }
-  for (double tick : LogTicks(low_x, high_x)) {
-    out += Line(x(tick), 10, x(tick), kBottom, "grid");
+  for (double tick : Spaced(xs, x, 30)) {
+    out += Line(x(tick), kTop, x(tick), kBottom, "grid");
     out += Text(x(tick), kBottom + 16, absl::StrFormat("%g", tick), "t mid");
   }
   out += Text(kLeft - 6, kBottom + 16, "µs", "t end");
-  out += Text(kWidth / 2, kBottom + 34, scaling.axis, "t mid");
-  const auto draw = [&](const std::vector<Scaling::Point>& points, const std::string& css,
-                        const std::string& dot, const std::string& name) {
+  out += Text((kLeft + kRight) / 2, kBottom + 34, scaling.axis, "t mid");
+  const auto draw = [&](const std::vector<Scaling::Point>& points, const std::string& css) {
     std::string path;
     for (const Scaling::Point& point : points) {
       if (!(point.x > 0) || !(point.us > 0)) continue;
       StrAppend(&path,
                 absl::StrFormat("%s%.1f %.1f", path.empty() ? "M" : "L", x(point.x), y(point.us)));
     }
-    out += StrCat("<path d=\"", path, "\" class=\"", css, "\"/>\n");
-    if (dot.empty()) return;
-    for (const Scaling::Point& point : points) {
-      if (!(point.x > 0) || !(point.us > 0)) continue;
-      out += Dot(
-          x(point.x), y(point.us), 3.5, dot,
-          StrCat(name, ", ", scaling.axis, " ", point.x, ": ", MicrosecondsText(point.us), " µs"));
-    }
+    if (!path.empty()) StrAppend(&out, "<path d=\"", path, "\" class=\"", css, "\"/>\n");
   };
-  draw(scaling.floor, "floor", "", "floor");
+  draw(scaling.floor, "floor");
   for (size_t i = 0; i < scaling.lines.size(); ++i) {
-    const int colour = static_cast<int>(i) % kSeriesColours;
-    draw(scaling.lines[i].points, absl::StrFormat("line c%d", colour),
-         absl::StrFormat("f%d", colour), names[i]);
+    const size_t colour = i % kSeriesColours;
+    draw(scaling.lines[i].points, StrCat("line c", colour));
+    for (const Scaling::Point& point : scaling.lines[i].points) {
+      if (!(point.x > 0) || !(point.us > 0)) continue;
+      out += Dot(x(point.x), y(point.us), 3.5, StrCat("f", colour),
+                 StrCat(names[i], ", ", scaling.axis, " ", point.x, ": ",
+                        MicrosecondsText(point.us), " µs"));
+    }
   }
-  return out + Legend(kHeight - 8, names) + "</svg>\n";
+  return out + "</svg>\n" + Legend(names, !scaling.floor.empty());
+}
+
+std::string NoisePlot(const std::vector<Noise>& noise) {
+  if (noise.empty()) return "";
+  double reach = std::log(1.01);
+  size_t longest = 0;
+  std::vector<std::string> labels;
+  for (const Noise& n : noise) {
+    labels.push_back(StrCat(n.axes, n.where.empty() ? "" : ", ", n.where));
+    longest = std::max(longest, labels.back().size());
+    if (std::isfinite(n.band)) reach = std::max(reach, n.band);
+    for (double median : n.medians) {
+      if (std::isfinite(median)) reach = std::max(reach, std::abs(median));
+    }
+  }
+  reach *= 1.1;
+  constexpr double kRowHeight = 24, kTop = 6;
+  const bool above = kCharacter * static_cast<double>(longest) > kWidth * 0.45;
+  const double height = above ? kRowHeight + 14 : kRowHeight;
+  const double left = above ? 12 : LabelWidth(longest);
+  const double bottom = kTop + height * static_cast<double>(noise.size());
+  const Scale x(-reach, reach, left, kRight);
+  std::string out = Open(bottom + 42, "noise bands with the medians of their sessions");
+  std::string marks;
+  for (size_t i = 0; i < noise.size(); ++i) {
+    const Noise& n = noise[i];
+    const double y = kTop + height * static_cast<double>(i + 1) - kRowHeight / 2;
+    marks += above ? Text(left, y - kRowHeight / 2, labels[i], "l")
+                   : Text(left - 8, y + 4, labels[i], "l end");
+    if (std::isfinite(n.band)) {
+      out += Rect(x(-n.band), y - kRowHeight / 2 + 1, x(n.band), kRowHeight - 2, "band");
+    }
+    for (double median : n.medians) {
+      if (std::isfinite(median)) marks += Dot(x(median), y, 2.5, "median", PercentText(median));
+    }
+  }
+  return out +
+         PercentAxis(x, reach, left, kTop, bottom,
+                     "median of a session, the incumbent against itself") +
+         marks + "</svg>\n";
 }
 
 }  // namespace kvr::report

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The report's plots, as inline SVG: colours are the page's CSS variables, sizes scale with the
-// column, every mark that encodes a figure has it as a tooltip (<title>).
+// The report's plots, as inline SVG and, where there are several series, a legend below it. Colours
+// are the page's CSS variables; a plot is kPlotWidth wide, made to be read on a telephone and to
+// stand beside others on a wide page; single marks that encode a figure have it as a tooltip
+// (<title>). What cannot be drawn gives an empty text.
 //
 // Threading: pure functions.
 #pragma once
@@ -14,16 +16,21 @@
 
 namespace kvr::report {
 
+inline constexpr double kPlotWidth = 460;
+
 std::string Escaped(std::string_view text);  // for HTML
 
-// A row a comparison: its interval, its median, the noise band shaded around zero.
-std::string IntervalPlot(const std::vector<Row>& rows);
-// Samples in the order taken; drift and steps are visible. At most kMaxDots a series are drawn.
+// A row a comparison: its interval, its median, the noise band shaded around zero. Both sides reach
+// to `reach`, a log ratio; intervals that end outside are cut off there.
+std::string IntervalPlot(const std::vector<Row>& rows, double reach);
+// So that every difference and band is inside, and intervals unless they are much wider.
+double ReachOf(const std::vector<Row>& rows);
+// Samples in the order taken; drift and steps are visible. Stray ones are drawn at the edge.
 std::string SamplePlot(const Samples& samples);
 std::string FunnelPlot(const Funnel& funnel);
 // Both axes logarithmic.
 std::string ScalingPlot(const Scaling& scaling);
-
-inline constexpr int kMaxDots = 600;
+// A row a band: shaded, with the medians of its sessions.
+std::string NoisePlot(const std::vector<Noise>& noise);
 
 }  // namespace kvr::report

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The document of a comparison: what was compared, why and how, where, with which outcome, losers
-// kept. Content only; markdown.cc and html.cc render it, collect.h makes it from the ledger.
+// kept. Content only; markdown.cc and html.cc render it, collect.h makes it from the ledger. What
+// has no content has no section.
 //
 // Units: microseconds; differences as log ratios, challenger over incumbent (stats/verdict.h),
 // shown as percent of time.
@@ -23,6 +24,7 @@ struct Contestant {
 // One comparison at one shape.
 struct Row {
   std::string axes;
+  std::string where;  // device, mode; empty: the same for all rows
   Contestant incumbent, challenger;
   double incumbent_us = 0, challenger_us = 0;  // medians; NaN: not known
   double difference = 0, low = 0, high = 0;    // NaN ends: open
@@ -33,19 +35,39 @@ struct Row {
   int64_t rounds = 0, sessions = 0;
 };
 
-// Raw samples of one session in the order taken.
+// Raw samples in the order taken.
 struct Samples {
-  std::string axes;
+  std::string title;
   struct Series {
     std::string name;
     std::vector<double> us;
   };
   std::vector<Series> series;
+  std::vector<size_t> sessions;  // where each session but the first begins
+};
+
+// What A against A showed: the median of each session's log ratios, and the band they give.
+struct Noise {
+  std::string axes, where;
+  double band = 0, sigma = 0, floor = 0;
+  int64_t sessions = 0, rounds = 0;
+  std::vector<double> medians;
+  std::string date;
+};
+
+// A result of somebody else's, without samples. Percent of `unit`, where higher is better.
+struct Reported {
+  std::string axes;
+  Contestant incumbent, challenger;
+  std::string unit;
+  std::vector<double> percents;
+  double band_percent = 0;
+  std::string verdict, remark, source;
 };
 
 // How many configs each stage of a race kept.
 struct Funnel {
-  std::string axes;
+  std::string title;
   struct Stage {
     std::string name;
     int64_t entered = 0, kept = 0, rounds = 0;
@@ -55,7 +77,7 @@ struct Funnel {
 
 // Time over one axis, with what no kernel can beat.
 struct Scaling {
-  std::string axis, rest;  // "num_tokens", "topk=512"
+  std::string axis, rest;  // "num_tokens", "topk=512"; `rest` may be empty
   struct Point {
     double x = 0, us = 0;
   };
@@ -71,13 +93,16 @@ struct Report {
   std::string title;
   std::vector<std::string> what, why, how;                       // paragraphs
   std::vector<std::pair<std::string, std::string>> environment;  // name, value
-  std::string baseline;                                          // what everything is read against
+  std::vector<std::string> baseline;                             // what the rest is read against
   std::vector<Row> rows;
-  std::vector<std::string> bands;      // a line each
-  std::vector<std::string> negatives;  // what was tried and did not work, and why
-  std::string conclusion;
+  std::vector<Reported> reported;
+  std::vector<Noise> noise;
+  std::vector<std::string> negatives;   // what was tried and did not work, and why
+  std::vector<std::string> conclusion;  // paragraphs
+  std::vector<std::string> published;   // what was selected
   std::vector<Samples> samples;
   std::vector<Funnel> funnels;
+  std::vector<std::string> regret;  // races against exhaustive measurements
   std::vector<Scaling> scalings;
 };
 
@@ -92,5 +117,15 @@ std::string PercentText(double log_ratio);
 std::string IntervalText(double low, double high);  // "-5.0 % … -3.1 %"
 std::string BandText(double band);                  // "±1.2 %"
 std::string MicrosecondsText(double us);
+std::string PercentsText(const std::vector<double>& percents);  // "+3.9 %, +0.6 %"
+
+// A scaling's figures as text: a column a line, then the floor and how near the best is to it.
+struct ScalingTable {
+  std::vector<std::string> columns;                                    // "w8 µs"
+  std::vector<std::pair<std::string, std::vector<std::string>>> rows;  // x, cells
+};
+ScalingTable Tabulated(const Scaling& scaling);
+
+std::string Named(const Contestant& contestant);  // "w8 {WARPS=8}"
 
 }  // namespace kvr::report
