@@ -31,7 +31,7 @@ trap 'rm -rf "$KVR_CACHE_DIR"' EXIT
 # What a sanitizer finds ends the test, with a stack.
 export ASAN_OPTIONS="${ASAN_OPTIONS-detect_stack_use_after_return=1}"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS-print_stacktrace=1}"
-export TSAN_OPTIONS="${TSAN_OPTIONS-halt_on_error=1 second_deadlock_stack=1}"
+export TSAN_OPTIONS="${TSAN_OPTIONS-halt_on_error=1 second_deadlock_stack=1 suppressions=$PWD/tests/tsan.suppressions}"
 
 exclude=()
 if [[ -z "$KVR_GPU" ]]; then
