@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/binary.h"
 #include "core/op.h"
 #include "core/plan.h"
 #include "core/variant.h"
@@ -118,6 +119,18 @@ inline std::shared_ptr<Variant> SplitVariant(const OpSpec& op, std::string name 
   plan.kernels = {split, merge};
   plan.constraints = {parse("topk <= 4096")};
   return variant;
+}
+
+// The null device loads anything made for it: the sentinel's binary, without a kernel behind it.
+inline BinaryPtr NullSentinel() {
+  auto binary = std::make_shared<Binary>();
+  binary->key = FingerprintOf("null sentinel");
+  binary->target = "null";
+  binary->bytes = "nothing";
+  binary->content = FingerprintOf(binary->bytes);
+  BinaryKernel& kernel = binary->kernels.emplace_back();
+  kernel.entry = kernel.symbol = "kvr_sentinel";
+  return binary;
 }
 
 inline DeviceInfo Blackwell() {  // of the seed campaign

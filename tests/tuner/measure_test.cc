@@ -1,22 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A measuring session over the null device, watched: which buffers launches use in what order, and
-// what calibration makes of a clock that hiccups.
+// A measuring session over the null device, watched: which buffers launches use in what order, what
+// is recorded and replayed, and what calibration makes of a clock that hiccups.
+#include "tuner/worker/measure.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <utility>
 #include <vector>
 
+#include "core/status.h"
 #include "devices/null/null.h"
 #include "tests/tuner/fixture.h"
-#include "tuner/worker/bench.h"
 
 namespace kvr {
 namespace {
 
 using test::DecodeOp;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr LaunchMode kLaunchModes[] = {LaunchMode::kGraph, LaunchMode::kEager};
 
 TEST(SizeRingTest, WhatIsTouchedBetweenTwoUsesExceedsTheCacheTwice) {
   // A launch that uses 0.6 MB of 38 MB allocated.
@@ -39,6 +50,84 @@ TEST(SizeRingTest, HoldsEveryInputSetHoweverMany) {
   EXPECT_EQ(SizeRing(1000, 1000, 1000, 100).sets, 100);
   EXPECT_EQ(SizeRing(60 << 20, 1000, 1000, 1000).sets, 1000);
   EXPECT_EQ(SizeRing(100, 0, 0, 3).sets % 3, 0);
+}
+
+// Subjects with epochs of all lengths take turns in random order, as in a race.
+TEST(RingTest, BeforeASetIsTimedAllOthersHaveBeenUsedAndStartsAreFew) {
+  std::mt19937 random(1);
+  for (size_t inputs : {1u, 2u, 3u, 5u}) {
+    for (size_t turns : {1u, 2u, 7u, 40u, 101u}) {
+      const Ring ring{turns * inputs, inputs};
+      for (LaunchMode mode : kLaunchModes) {
+        std::map<int, std::set<size_t>> starts;
+        std::vector<size_t> last(ring.sets, 0);
+        size_t cursor = 0, used = 0, untimed = 0, epochs = 0;
+        for (int i = 0; i < 400; ++i) {
+          const int launches = ring.WholeTurns(1 + static_cast<int>(random() % 120));
+          const size_t phase = random() % inputs;
+          const size_t first = ring.Start(mode, launches, phase, cursor);
+          ASSERT_LT(first, ring.sets);
+          if (launches < static_cast<int>(inputs)) {
+            EXPECT_EQ(first % inputs, phase);
+          } else {
+            EXPECT_EQ(launches % static_cast<int>(inputs), 0);
+          }
+          starts[launches].insert(first);
+          untimed += ring.Gap(cursor, first);
+          ++epochs;
+          for (; cursor != first; cursor = (cursor + 1) % ring.sets) last[cursor] = ++used;
+          for (int l = 0; l < launches; ++l, cursor = (cursor + 1) % ring.sets) {
+            ++used;
+            if (last[cursor] != 0) {
+              ASSERT_EQ(used - last[cursor], ring.sets);
+            }
+            last[cursor] = used;
+          }
+        }
+        for (const auto& [launches, of_launches] : starts) {
+          EXPECT_LE(of_launches.size(), ring.Starts(mode, launches));
+          // Recorded launches of a subject: about one turn of the ring.
+          if (mode == LaunchMode::kGraph) {
+            EXPECT_LE(ring.Starts(mode, launches) * static_cast<size_t>(launches),
+                      2 * inputs * ring.sets + static_cast<size_t>(launches));
+          }
+        }
+        EXPECT_LE(untimed, epochs * (120 + inputs));
+      }
+    }
+  }
+}
+
+class NoGraph : public Graph {
+ public:
+  explicit NoGraph(int* live) : live_(live) { ++*live_; }
+  ~NoGraph() override { --*live_; }
+  absl::Status Launch(Stream) override { return absl::OkStatus(); }
+
+ private:
+  int* live_;
+};
+
+TEST(RecordingsTest, HoldSoManyLaunchesAndDropWhatWasUsedLongestAgo) {
+  int live = 0;
+  Recordings recordings;
+  for (size_t first = 0; first < 200; ++first) {
+    recordings.Keep(0, first, 100, std::make_unique<NoGraph>(&live));
+    EXPECT_NE(recordings.Find(0, 0), nullptr);  // used all the time
+    EXPECT_LE(recordings.launches(), Recordings::kMostLaunches);
+    EXPECT_EQ(static_cast<size_t>(live), recordings.graphs());
+  }
+  EXPECT_EQ(recordings.graphs(), 163u);
+  EXPECT_EQ(recordings.Find(0, 1), nullptr);
+  EXPECT_NE(recordings.Find(0, 199), nullptr);
+  recordings.Keep(7, 3, 1, std::make_unique<NoGraph>(&live));
+  recordings.Drop(0);
+  EXPECT_EQ(live, 1);
+  recordings.KeepOnly({0, 7});
+  EXPECT_NE(recordings.Find(7, 3), nullptr);
+  recordings.KeepOnly({0});
+  EXPECT_EQ(live, 0);
+  EXPECT_EQ(recordings.launches(), 0);
 }
 
 // The null device with a given L2, whose launches are recorded and whose clock is ours.
@@ -83,9 +172,7 @@ class WatchedDevice : public Device {
   }
   absl::Status Launch(Function, const KernelLaunch&, const LaunchAttributes&, void* const* params,
                       Stream) override {
-    const void* q = *static_cast<void* const*>(params[0]);
-    used_.push_back(q);
-    if (timing_) timed_.back().push_back(q);
+    Use(*static_cast<void* const*>(params[0]));
     return absl::OkStatus();
   }
   absl::Status EncodeTensorMap(const TensorMapLaunch& map, const void* data,
@@ -97,28 +184,77 @@ class WatchedDevice : public Device {
     return null_->Call(function, launch, s);
   }
   absl::StatusOr<std::unique_ptr<Graph>> Capture(
-      Stream s, absl::FunctionRef<absl::Status()> enqueue) override {
-    return null_->Capture(s, enqueue);
+      Stream, absl::FunctionRef<absl::Status()> enqueue) override {
+    class Recorded : public Graph {
+     public:
+      Recorded(WatchedDevice* device, std::vector<const void*> uses)
+          : device_(device), uses_(std::move(uses)) {}
+      absl::Status Launch(Stream) override {
+        ++device_->graph_launches;
+        for (const void* q : uses_) device_->Use(q);
+        return absl::OkStatus();
+      }
+
+     private:
+      WatchedDevice* const device_;
+      const std::vector<const void*> uses_;
+    };
+    if (!refuse_captures.empty()) {
+      const absl::Status refusal = refuse_captures.back();
+      refuse_captures.pop_back();
+      return refusal;
+    }
+    recording_.emplace();
+    const absl::Status status = enqueue();
+    std::vector<const void*> uses = *std::exchange(recording_, std::nullopt);
+    KVR_RETURN_IF_ERROR(status);
+    return std::make_unique<Recorded>(this, std::move(uses));
   }
   absl::Status WithContext(absl::FunctionRef<absl::Status()> work) override {
     return null_->WithContext(work);
   }
+  uint64_t ThrottleBits() override { return 0x4; }
 
+  std::vector<absl::Status> refuse_captures;  // the next ones, the last of them first
+  int graph_launches = 0;
   double us_per_launch = 10, hiccup_us = 0;  // hiccup: of the first epoch
-  const std::vector<const void*>& used() const { return used_; }
+  struct Used {
+    const void* q;
+    bool timed;
+  };
+  const std::vector<Used>& used() const { return used_; }
   const std::vector<std::vector<const void*>>& timed() const { return timed_; }
 
  private:
+  void Use(const void* q) {
+    if (recording_.has_value()) {
+      recording_->push_back(q);
+      return;
+    }
+    used_.push_back({q, timing_});
+    if (timing_) timed_.back().push_back(q);
+  }
+
   std::unique_ptr<NullDevice> null_;
   DeviceInfo info_;
+  std::optional<std::vector<const void*>> recording_;
   bool timing_ = false;
-  std::vector<const void*> used_;                // every launch's q
+  std::vector<Used> used_;                       // every launch's q
   std::vector<std::vector<const void*>> timed_;  // by epoch
 };
 
+SessionOptions Options(LaunchMode launch, CacheMode cache = CacheMode::kCold, double epoch_us = 0) {
+  SessionOptions options;
+  options.mode = {launch, cache};
+  options.epoch_us = epoch_us;
+  return options;
+}
+
 class MeasureSessionTest : public ::testing::Test {
  protected:
-  std::unique_ptr<MeasureSession> Open(WatchedDevice& device, int subjects, double epoch_us) {
+  std::unique_ptr<MeasureSession> Open(WatchedDevice& device, int subjects,
+                                       const SessionOptions& options, bool sentinel = false,
+                                       int64_t memory = 0) {
     axes_ = test::Shape(op_.spec(), {{"num_tokens", 96}, {"topk", 32}});  // one kernel a launch
     auto binary = std::make_shared<Binary>();
     binary->target = "null";
@@ -145,11 +281,15 @@ class MeasureSessionTest : public ::testing::Test {
       sets.push_back(set);
     }
     bench_ = std::make_unique<Bench>(
-        Bench{device, Stream{}, MemoryBudget{}, [](Stage, int, const std::string&) {}});
-    SessionOptions options;
-    options.mode.launch = LaunchMode::kEager;
-    options.epoch_us = epoch_us;
-    auto session = MeasureSession::Open(*bench_, op_, axes_, sets, prepared, options);
+        Bench{device, Stream{}, MemoryBudget{memory, 0}, [](Stage, int, const std::string&) {}});
+    std::unique_ptr<Sentinel> watcher;
+    if (sentinel) {
+      auto loaded = Sentinel::Load(device, bench_->memory, test::NullSentinel());
+      EXPECT_TRUE(loaded.ok()) << loaded.status();
+      watcher = *std::move(loaded);
+    }
+    auto session =
+        MeasureSession::Open(*bench_, op_, axes_, sets, prepared, options, std::move(watcher));
     EXPECT_TRUE(session.ok()) << session.status();
     return session.ok() ? *std::move(session) : nullptr;
   }
@@ -159,58 +299,180 @@ class MeasureSessionTest : public ::testing::Test {
   std::unique_ptr<Bench> bench_;
 };
 
-TEST_F(MeasureSessionTest, NothingIsUsedAgainBeforeTheCacheHasForgottenIt) {
-  // DecodeOp touches 1000 bytes a token, bounded by what is allocated.
-  const int64_t l2 = 200'000;
-  WatchedDevice device(l2);
-  const auto session = Open(device, 3, 30);
-  ASSERT_NE(session, nullptr);
-  Outcome fault;
-  ASSERT_TRUE(session->Sample({0, 1, 2}, 7, &fault).ok());
-  EXPECT_TRUE(session->info().cold);
-  EXPECT_EQ(session->info().launches_most, 3);
+TEST_F(MeasureSessionTest, NothingIsTimedBeforeTheCacheHasForgottenItTwice) {
+  for (LaunchMode mode : kLaunchModes) {
+    // DecodeOp touches 1000 bytes a token, bounded by what is allocated.
+    const int64_t l2 = 200'000;
+    WatchedDevice device(l2);
+    const auto session = Open(device, 3, Options(mode, CacheMode::kCold, 30));
+    ASSERT_NE(session, nullptr);
+    Outcome fault;
+    ASSERT_TRUE(session->Sample({0, 1, 2}, 7, &fault).ok());
+    ASSERT_TRUE(session->Check(1).ok());
+    ASSERT_TRUE(session->Sample({0, 2}, 7, &fault).ok());
+    const SessionInfo info = session->TakeInfo();
+    EXPECT_TRUE(info.cold);
+    EXPECT_EQ(info.launches_most, 4);  // 30 us of 10, in whole turns over two inputs
+    EXPECT_EQ(info.least_epoch_us, 40);
+    EXPECT_GT(info.plan_us, 0);
+    EXPECT_EQ(ModeText(info.mode), ModeText({mode, CacheMode::kCold}));
 
-  int64_t touched = 0;
-  for (const TensorView& tensor : TensorShapes(op_.spec(), axes_)) touched += tensor.bytes();
-  touched = std::min(touched, op_.MinimumBytes(axes_));
-  std::map<const void*, size_t> last;
-  for (size_t i = 0; i < device.used().size(); ++i) {
-    const auto [use, first] = last.emplace(device.used()[i], i);
-    if (first) continue;
-    EXPECT_GT(static_cast<int64_t>(i - use->second - 1) * touched, l2);
-    use->second = i;
+    int64_t touched = 0;
+    for (const TensorView& tensor : TensorShapes(op_.spec(), axes_)) touched += tensor.bytes();
+    touched = std::min(touched, op_.MinimumBytes(axes_));
+    std::map<const void*, size_t> last;
+    for (size_t i = 0; i < device.used().size(); ++i) {
+      const auto [use, first] = last.emplace(device.used()[i].q, i);
+      if (first) continue;
+      if (device.used()[i].timed) {
+        EXPECT_GE(static_cast<int64_t>(i - use->second - 1) * touched, 2 * l2);
+      }
+      use->second = i;
+    }
+    EXPECT_EQ(last.size(), static_cast<size_t>(info.buffer_sets));
   }
-  EXPECT_EQ(last.size(), static_cast<size_t>(session->info().buffer_sets));
 }
 
-TEST_F(MeasureSessionTest, ARoundsSubjectsStartOnTheSameInputsInOtherBuffers) {
+TEST_F(MeasureSessionTest, AnEpochIsOneLaunchOfAGraph) {
   WatchedDevice device(200'000);
-  const auto session = Open(device, 3, 0);
+  const auto session = Open(device, 2, Options(LaunchMode::kGraph, CacheMode::kCold, 30));
   ASSERT_NE(session, nullptr);
   Outcome fault;
-  ASSERT_TRUE(session->Sample({0, 1, 2}, 1, &fault).ok());  // calibrates
-  for (int round = 0; round < 20; ++round) {
-    const size_t before = device.timed().size();
-    ASSERT_TRUE(session->Sample({0, 1, 2}, 1, &fault).ok());
-    ASSERT_EQ(device.timed().size(), before + 3);
-    const void* const first = device.timed()[before][0];
-    for (size_t epoch = before + 1; epoch < before + 3; ++epoch) {
-      const void* const other = device.timed()[epoch][0];
-      EXPECT_NE(other, first);
-      EXPECT_EQ(*static_cast<const char*>(other), *static_cast<const char*>(first));
+  ASSERT_TRUE(session->Sample({0, 1}, 3, &fault).ok());
+  EXPECT_EQ(static_cast<size_t>(device.graph_launches), device.timed().size());
+  const int before = device.graph_launches;
+  const size_t epochs = device.timed().size();
+  ASSERT_TRUE(session->Sample({0, 1}, 5, &fault).ok());
+  EXPECT_EQ(device.graph_launches, before + 10);
+  ASSERT_EQ(device.timed().size(), epochs + 10);
+  for (size_t i = epochs; i < epochs + 10; ++i) EXPECT_THAT(device.timed()[i], SizeIs(4));
+}
+
+TEST_F(MeasureSessionTest, GraphsAreBoundedAndThoseOfWhoLeftTheRaceGo) {
+  WatchedDevice device(200'000);
+  const auto session = Open(device, 3, Options(LaunchMode::kGraph, CacheMode::kCold, 30));
+  ASSERT_NE(session, nullptr);
+  Outcome fault;
+  ASSERT_TRUE(session->Sample({0, 1, 2}, 100, &fault).ok());
+  const SessionInfo info = session->TakeInfo();
+  const Ring ring{static_cast<size_t>(info.buffer_sets), 2};
+  const size_t most = ring.Starts(LaunchMode::kGraph, info.launches_most);
+  EXPECT_GT(session->recordings().graphs(), 3u);
+  EXPECT_LE(session->recordings().graphs(), 3 * most);
+  ASSERT_TRUE(session->Sample({1}, 1, &fault).ok());
+  EXPECT_LE(session->recordings().graphs(), most);
+}
+
+TEST_F(MeasureSessionTest, HotEpochsReuseWhatWasJustUsed) {
+  for (LaunchMode mode : kLaunchModes) {
+    WatchedDevice device(200'000);
+    const auto session = Open(device, 2, Options(mode, CacheMode::kHot, 60));
+    ASSERT_NE(session, nullptr);
+    Outcome fault;
+    ASSERT_TRUE(session->Sample({0, 1}, 4, &fault).ok());
+    const SessionInfo info = session->TakeInfo();
+    EXPECT_EQ(info.buffer_sets, 2);
+    EXPECT_FALSE(info.cold);
+    for (size_t i = 2; i < device.used().size(); ++i) {
+      if (!device.used()[i].timed) continue;
+      EXPECT_TRUE(device.used()[i].q == device.used()[i - 1].q ||
+                  device.used()[i].q == device.used()[i - 2].q);
     }
   }
 }
 
+TEST_F(MeasureSessionTest, ARoundsSubjectsStartOnTheSameInputsInOtherBuffers) {
+  for (LaunchMode mode : kLaunchModes) {
+    WatchedDevice device(200'000);
+    const auto session = Open(device, 3, Options(mode));
+    ASSERT_NE(session, nullptr);
+    Outcome fault;
+    ASSERT_TRUE(session->Sample({0, 1, 2}, 1, &fault).ok());  // calibrates
+    std::set<char> seen;
+    for (int round = 0; round < 40; ++round) {
+      const size_t before = device.timed().size();
+      ASSERT_TRUE(session->Sample({0, 1, 2}, 1, &fault).ok());
+      ASSERT_EQ(device.timed().size(), before + 3);
+      const void* const first = device.timed()[before][0];
+      seen.insert(*static_cast<const char*>(first));
+      for (size_t epoch = before + 1; epoch < before + 3; ++epoch) {
+        const void* const other = device.timed()[epoch][0];
+        EXPECT_NE(other, first);
+        EXPECT_EQ(*static_cast<const char*>(other), *static_cast<const char*>(first));
+      }
+    }
+    EXPECT_THAT(seen, SizeIs(2));
+  }
+}
+
 TEST_F(MeasureSessionTest, AHiccupDoesNotPassForALongEpoch) {
-  WatchedDevice device(0);
-  device.hiccup_us = 500;
-  const auto session = Open(device, 1, 100);
+  for (LaunchMode mode : kLaunchModes) {
+    WatchedDevice device(0);
+    device.hiccup_us = 500;
+    const auto session = Open(device, 1, Options(mode, CacheMode::kCold, 100));
+    ASSERT_NE(session, nullptr);
+    Outcome fault;
+    ASSERT_TRUE(session->Sample({0}, 1, &fault).ok());
+    const SessionInfo info = session->TakeInfo();
+    EXPECT_GE(info.launches_least, 10);
+    EXPECT_FALSE(info.cold);
+  }
+}
+
+TEST_F(MeasureSessionTest, TheSentinelIsReportedEveryFewEpochsHoweverManySubjectsRace) {
+  WatchedDevice device(200'000);
+  const auto session = Open(device, 5, Options(LaunchMode::kGraph), /*sentinel=*/true);
   ASSERT_NE(session, nullptr);
   Outcome fault;
+  ASSERT_TRUE(session->Sample({0, 1, 2, 3, 4}, 7, &fault).ok());  // 35 epochs
+  SessionInfo info = session->TakeInfo();
+  EXPECT_THAT(info.sentinel_us, SizeIs(3));
+  EXPECT_THAT(info.lead_us, SizeIs(3));
+  EXPECT_EQ(info.clock_mhz, 0);  // no timer of the device's own
+  EXPECT_EQ(info.throttle_bits, 0x4u);
+  ASSERT_TRUE(session->Sample({0}, 4, &fault).ok());
+  EXPECT_THAT(session->TakeInfo().sentinel_us, SizeIs(0));
   ASSERT_TRUE(session->Sample({0}, 1, &fault).ok());
-  EXPECT_GE(session->info().launches_least, 10);
-  EXPECT_FALSE(session->info().cold);
+  EXPECT_THAT(session->TakeInfo().sentinel_us, SizeIs(1));
+}
+
+TEST_F(MeasureSessionTest, ShortOfMemoryTheRingShrinksAndIsNotCold) {
+  WatchedDevice device(200'000);
+  auto session = Open(device, 1, Options(LaunchMode::kGraph));
+  ASSERT_NE(session, nullptr);
+  const SessionInfo whole = session->TakeInfo();
+  const int64_t used = bench_->memory.used;
+  session.reset();
+  session = Open(device, 1, Options(LaunchMode::kGraph), false, used / 2);
+  ASSERT_NE(session, nullptr);
+  const SessionInfo part = session->TakeInfo();
+  EXPECT_FALSE(part.cold);
+  EXPECT_GE(part.buffer_sets, whole.buffer_sets / 4);
+  EXPECT_LT(bench_->memory.used, used / 2);  // something is left for others
+  Outcome fault;
+  ASSERT_TRUE(session->Sample({0}, 3, &fault).ok());
+  EXPECT_EQ(fault.finding.status, TrialStatus::kPassed);
+}
+
+TEST_F(MeasureSessionTest, WhatCannotBeRecordedIsTheSubjectsFaultAndMemoryIsTheJobs) {
+  WatchedDevice device(200'000);
+  const absl::Status memory = Error(absl::StatusCode::kResourceExhausted, "no memory", "free some");
+  const auto session = Open(device, 2, Options(LaunchMode::kGraph));
+  ASSERT_NE(session, nullptr);
+  Outcome fault;
+  device.refuse_captures = {memory};  // tried again without the others' graphs
+  ASSERT_TRUE(session->Sample({0, 1}, 1, &fault).ok());
+  EXPECT_EQ(fault.finding.status, TrialStatus::kPassed);
+  ASSERT_TRUE(session->Sample({0}, 1, &fault).ok());
+  device.refuse_captures = {memory, memory};
+  const absl::Status status = session->Sample({1}, 1, &fault).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("insufficient memory"));
+  device.refuse_captures = {
+      Error(absl::StatusCode::kFailedPrecondition, "it allocates", "allocate before")};
+  ASSERT_TRUE(session->Sample({0, 1}, 1, &fault).ok());
+  EXPECT_EQ(fault.finding.status, TrialStatus::kRuntimeError);
+  EXPECT_EQ(fault.finding.reason, "it allocates");
 }
 
 }  // namespace

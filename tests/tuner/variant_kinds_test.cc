@@ -184,6 +184,7 @@ TEST_F(VariantKindsTest, ALaunchFunctionIsMeasuredBesideOthers) {
   open.job = Job::kOpen;
   open.items = {Item(counted), Item(Admit("other", Axpy))};
   open.subjects = {0, 1};
+  open.session.mode.launch = LaunchMode::kEager;  // this device runs calls at once
   open.session.epoch_us = 20;
   EXPECT_THAT(Handle(open).findings, IsEmpty());
   Request sample;

@@ -19,6 +19,7 @@
 
 #include "api/platform.h"
 #include "core/status.h"
+#include "tests/tuner/fixture.h"
 #include "tuner/worker/client.h"
 
 namespace kvr {
@@ -193,6 +194,50 @@ TEST_F(WorkerTest, ASessionGivesASampleForEverySubjectAndRound) {
     for (double us : round) EXPECT_TRUE(std::isfinite(us));
   }
   EXPECT_EQ((*sampler)->info().launches_least, 1);  // known once they are timed
+}
+
+TEST_F(WorkerTest, ASessionSaysWhatItMeasuresAndHow) {
+  const auto worker = WorkerClient::Start(NullWorker());
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  const auto sentinel = files_->Add(*test::NullSentinel());
+  ASSERT_TRUE(sentinel.ok()) << sentinel.status();
+  for (const char* text : {"graph cold", "eager hot"}) {
+    SessionOptions options;
+    options.mode = *ParseMode(text);
+    options.sentinel_path = *sentinel;
+    const auto sampler = WorkerSampler::Open(**worker, shape_, {item_, item_}, options);
+    ASSERT_TRUE(sampler.ok()) << sampler.status();
+    ASSERT_TRUE((*sampler)->Sample({0, 1}, 10).ok());
+    ASSERT_TRUE((*sampler)->Sample({0, 1}, 10).ok());
+    const SessionInfo& info = (*sampler)->info();
+    EXPECT_EQ(ModeText(info.mode), text);
+    EXPECT_GT(info.plan_us, 0);
+    EXPECT_EQ(info.sentinel_us.size(), 4u);  // of both calls
+    EXPECT_EQ(info.throttle_bits, 0u);
+    EXPECT_EQ((*sampler)->trouble(), "");  // the null device's clock is not judged
+  }
+}
+
+TEST_F(WorkerTest, ARestartIsAFreshProcessInWhichSessionsGoOn) {
+  const auto worker = WorkerClient::Start(NullWorker());
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  const auto sampler = WorkerSampler::Open(**worker, shape_, {item_, item_}, {});
+  ASSERT_TRUE(sampler.ok()) << sampler.status();
+  const pid_t before = (*worker)->pid();
+  ASSERT_TRUE((*worker)->Restart().ok());
+  EXPECT_NE((*worker)->pid(), before);
+  EXPECT_TRUE(GoesAway(before));
+  EXPECT_EQ((*worker)->respawns(), 0);  // nothing brought it down
+  auto table = (*sampler)->Sample({0, 1}, 2);
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_TRUE(std::isfinite((*table)[1][1]));
+  ASSERT_TRUE((*worker)->Restart().ok());
+  const auto next = WorkerSampler::Open(**worker, shape_, {item_}, {});
+  ASSERT_TRUE(next.ok()) << next.status();
+  table = (*next)->Sample({0}, 1);
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_TRUE(std::isfinite((*table)[0][0]));
+  EXPECT_EQ((*next)->finding(0).status, TrialStatus::kPassed);
 }
 
 TEST_F(WorkerTest, NumbersThatAreWrongAfterTimingCondemnTheSubject) {

@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "core/install_layout.h"
 #include "core/status.h"
+#include "core/throttle.h"
 
 namespace kvr {
 namespace {
@@ -196,6 +197,21 @@ absl::StatusOr<std::unique_ptr<WorkerSampler>> WorkerSampler::Open(WorkerClient&
   return sampler;
 }
 
+void WorkerSampler::Learn(const SessionInfo& session) {
+  info_ = Merge(info_, session);
+  std::string trouble;
+  if (client_.device().kind == "cuda") {
+    for (size_t i = 0; i < session.sentinel_us.size() && i < session.lead_us.size(); ++i) {
+      client_.watch_.Add(session.sentinel_us[i], session.lead_us[i]);
+    }
+    trouble = client_.watch_.TakeTrouble();
+  }
+  if ((session.throttle_bits & kThrottleMask) != 0) {
+    trouble = absl::StrCat("the device was throttled: ", ThrottleText(session.throttle_bits));
+  }
+  if (trouble_.empty()) trouble_ = std::move(trouble);
+}
+
 bool WorkerSampler::open() const {
   return client_.process_ != nullptr && open_in_ == client_.process_number_;
 }
@@ -277,7 +293,7 @@ absl::Status WorkerSampler::Reopen() {
       continue;
     }
     Condemn(answer.reply);
-    info_ = Merge(info_, answer.reply.session);
+    Learn(answer.reply.session);
     open_in_ = client_.process_number_;
   }
   return absl::OkStatus();
@@ -301,7 +317,7 @@ absl::StatusOr<SampleTable> WorkerSampler::Sample(absl::Span<const int> subjects
       continue;
     }
     stray_deaths_ = 0;
-    info_ = Merge(info_, answer.reply.session);
+    Learn(answer.reply.session);
     SampleTable table;
     for (const std::vector<double>& row : answer.reply.samples) {
       std::vector<double>& wide =

@@ -29,6 +29,7 @@
 #include "core/device_info.h"
 #include "plugins/scratch_directory.h"
 #include "tuner/sampler.h"
+#include "tuner/stats/drift.h"
 #include "tuner/worker/process.h"
 #include "tuner/worker/protocol.h"
 
@@ -90,12 +91,15 @@ class WorkerClient {
   int64_t next_id_ = 1;
   int64_t process_number_ = 0;  // counts from 1
   int64_t calls_of_process_ = 0;
+  stats::DeviceWatch watch_;  // of all its workers: they run on one device
 };
 
 // A measuring session: interleaved samples of several items on one shape. Survives the death of its
 // worker: whoever is to blame is out, with its finding, and the others go on in a fresh one.
 //
-// trouble(): throttle bits; on cuda also what the sentinel says (tuner/stats/drift.h).
+// trouble(): throttle reasons; on cuda also what the sentinel says (tuner/stats/drift.h). One watch
+// is kept over all sessions of a client, since one session may be too short to know what is usual:
+// trouble is that of the session in which it shows.
 class WorkerSampler : public Sampler {
  public:
   // The client outlives it; one session of a client at a time.
@@ -121,6 +125,8 @@ class WorkerSampler : public Sampler {
   absl::StatusOr<WorkerClient::Answer> OpenOnce(std::vector<int> subjects);
   std::vector<int> Alive(absl::Span<const int> subjects) const;
   void Condemn(const Message& reply);
+  // Merges what a reply says of the session, and judges it.
+  void Learn(const SessionInfo& session);
   // What a death, or a fault that the worker itself reported, means for the subjects; the session
   // is closed. `job` is what ran. An error when nobody is to blame for the second time in a row.
   absl::Status Blame(const WorkerClient::Answer& answer, Job job);

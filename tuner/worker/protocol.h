@@ -100,8 +100,8 @@ struct SessionInfo {
   int launches_least = 0, launches_most = 0;  // of an epoch, over the subjects timed so far
   double least_epoch_us = 0;                  // the shortest epoch timed; 0: none yet
   double plan_us = 0;  // Prepared::Plan on the host: median, of the slowest subject
-  // Every run of the sentinel, in order: its time right behind another kernel, and the time of that
-  // kernel, the same one, from an idle stream. A reply has the new ones only. Reported on every
+  // The sentinel, each time it was asked, in order: the mean of a few runs behind another one, and
+  // that first one's time from an idle stream. A reply has the new ones only. Reported on every
   // device, but only a GPU's are judged: elsewhere the scheduler of the operating system is timed.
   std::vector<double> sentinel_us, lead_us;
   int clock_mhz = 0;           // by the sentinel's own cycles and time; 0: not known

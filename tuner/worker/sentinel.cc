@@ -99,6 +99,8 @@ absl::StatusOr<std::unique_ptr<Sentinel>> Sentinel::Load(Device& device, MemoryB
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<Arena> memory,
                        Arena::Create(device, budget, {output.bytes()}, /*fence=*/0));
   output.data = memory->at(0);
+  KVR_RETURN_IF_ERROR(device.MemsetAsync(output.data, 0, output.bytes(), Stream{}));
+  KVR_RETURN_IF_ERROR(device.Synchronize(Stream{}));
   std::unique_ptr<Sentinel> sentinel(new Sentinel(std::move(prepared), std::move(memory)));
   sentinel->output_ = output;
   KVR_RETURN_IF_ERROR(sentinel->prepared_->Plan(axes, &sentinel->plan_));

@@ -178,10 +178,16 @@ absl::Status WorkerServer::OpenSession(const Request& request, const Catalog::Op
     finding.reason = std::string(What(loaded.status()));
   }
   bench_.at(Stage::kPrepare, -1, "opening the measuring session");
+  std::unique_ptr<Sentinel> sentinel;
+  if (!request.session.sentinel_path.empty()) {
+    KVR_ASSIGN_OR_RETURN(BinaryPtr binary, ReadBinary(request.session.sentinel_path));
+    KVR_ASSIGN_OR_RETURN(sentinel, Sentinel::Load(bench_.device, bench_.memory, std::move(binary)));
+  }
   session_items_ = prepared;
-  KVR_ASSIGN_OR_RETURN(session_, MeasureSession::Open(bench_, *op.operation, axes, std::move(sets),
-                                                      std::move(prepared), request.session));
-  reply->session = session_->info();
+  KVR_ASSIGN_OR_RETURN(
+      session_, MeasureSession::Open(bench_, *op.operation, axes, std::move(sets),
+                                     std::move(prepared), request.session, std::move(sentinel)));
+  reply->session = session_->TakeInfo();
   return absl::OkStatus();
 }
 
@@ -192,7 +198,7 @@ absl::Status WorkerServer::Sample(const Request& request, Message* reply) {
   KVR_RETURN_IF_ERROR(CheckSubjects(request, session_items_.size()));
   Outcome fault;
   KVR_ASSIGN_OR_RETURN(reply->samples, session_->Sample(request.subjects, request.rounds, &fault));
-  reply->session = session_->info();
+  reply->session = session_->TakeInfo();
   if (fault.finding.status != TrialStatus::kPassed) {
     reply->fault_subject = fault.finding.subject;
     reply->unusable = fault.damaged;

@@ -15,6 +15,7 @@
 #include "core/device.h"
 #include "registry/catalog.h"
 #include "tuner/worker/bench.h"
+#include "tuner/worker/measure.h"
 #include "tuner/worker/protocol.h"
 
 namespace kvr {
