@@ -69,11 +69,21 @@ void OpOptions::AddLedger(CLI::App* app) {
       ->type_name("DIR");
 }
 
+void OpOptions::AddMeasuring(CLI::App* app) {
+  app->add_option("--mode", mode,
+                  "how launches are timed: graph or eager, with the L2 cache cold or hot; "
+                  "graph,cold if left out")
+      ->type_name("MODE");
+  app->add_option("--budget", budget,
+                  "time to take at most, as in 60s or 5m; what is known by then is reported")
+      ->type_name("T");
+}
+
 CLI::App* Subcommand(CLI::App& app, const std::string& name, const std::string& description,
-                     const std::string& example) {
+                     const std::string& example, const std::string& codes) {
   CLI::App* sub = app.add_subcommand(name, description);
-  sub->footer("Example:\n  " + example +
-              "\n\nExit codes: 0 done; 1 it ran and something is wrong, or what --plugins names "
+  sub->footer("Example:\n  " + example + "\n\nExit codes: " + codes +
+              "; 1 it ran and something is wrong, or what --plugins names "
               "was refused; 2 the command line or an input is wrong; 130 interrupted.");
   sub->fallthrough();  // --json and --plugins may follow the subcommand
   return sub;

@@ -6,6 +6,10 @@
 //   1  it ran, and something is wrong: a variant failed, a component is missing, what --plugins
 //      names was refused
 //   2  the command line or an input file is wrong; nothing was done
+//   3  no difference             kvr ab and kvr noise: the answer itself; 0 is a win, and for
+//   4  the challenger loses      kvr noise, measured
+//   5  the samples do not tell
+//   6  the samples must not be read, or a contestant does not work
 //   130  interrupted (SIGINT); what was finished is reported
 //
 // A subcommand is one file with one function, AddX(app, commands), which declares its options and
@@ -36,6 +40,10 @@ using Json = nlohmann::ordered_json;
 inline constexpr int kDone = 0;
 inline constexpr int kFailed = 1;
 inline constexpr int kWrongInput = 2;
+inline constexpr int kNoDifference = 3;
+inline constexpr int kLoss = 4;
+inline constexpr int kInconclusive = 5;
+inline constexpr int kInvalid = 6;
 inline constexpr int kInterrupted = 130;
 
 // Options that every subcommand takes.
@@ -57,6 +65,8 @@ struct OpOptions {
   int64_t memory_mib = 0;  // 0: what there is
   double timeout_s = 0;    // 0: TuneSettings' own
   std::string ledger;      // as TuneSettings takes it
+  std::string mode;        // "graph,cold"; empty: that
+  std::string budget;      // "60s"; empty: as long as it takes
 
   // Each takes the options it needs.
   void AddOp(CLI::App* app);
@@ -68,6 +78,7 @@ struct OpOptions {
   void AddAll(CLI::App* app);
   void AddWorker(CLI::App* app);  // --memory, --timeout
   void AddLedger(CLI::App* app);
+  void AddMeasuring(CLI::App* app);  // --mode, --budget
 };
 
 // The subcommand that the command line chose; set by CLI11's callback.
@@ -81,6 +92,8 @@ void AddList(CLI::App& app, Commands& commands);
 void AddCompile(CLI::App& app, Commands& commands);
 void AddVerify(CLI::App& app, Commands& commands);
 void AddTune(CLI::App& app, Commands& commands);
+void AddAb(CLI::App& app, Commands& commands);
+void AddNoise(CLI::App& app, Commands& commands);
 void AddRun(CLI::App& app, Commands& commands);
 void AddExplain(CLI::App& app, Commands& commands);
 void AddCache(CLI::App& app, Commands& commands);
@@ -89,9 +102,10 @@ void AddLedgerCommand(CLI::App& app, Commands& commands);
 void AddWhy(CLI::App& app, Commands& commands);
 void AddSelectionsCommand(CLI::App& app, Commands& commands);
 
-// A subcommand `name` with a description and an example under its --help.
+// A subcommand `name` with a description, an example and its exit codes under its --help. `codes`:
+// those of a command that has others than 0 and 1 for what it found.
 CLI::App* Subcommand(CLI::App& app, const std::string& name, const std::string& description,
-                     const std::string& example);
+                     const std::string& example, const std::string& codes = "0 done");
 
 // Names what was refused, with the fix, on stderr.
 void NameRefused(const Catalog& catalog);

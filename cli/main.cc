@@ -62,6 +62,8 @@ int main(int argc, char** argv) {
   AddCompile(app, commands);
   AddVerify(app, commands);
   AddTune(app, commands);
+  AddAb(app, commands);
+  AddNoise(app, commands);
   AddRun(app, commands);
   AddExplain(app, commands);
   AddCache(app, commands);

@@ -3,7 +3,9 @@
 
 #include <cstdio>
 
+#include "absl/time/time.h"
 #include "core/status.h"
+#include "core/strings.h"
 
 namespace kvr::cli {
 
@@ -11,11 +13,33 @@ absl::Status FillRequest(const OpOptions& options, WorkRequest* request) {
   request->op = options.op;
   request->variants = options.variants;
   request->pins = options.pins;
+  KVR_ASSIGN_OR_RETURN(request->shapes, ParseShapes(options));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Axes>> ParseShapes(const OpOptions& options) {
+  std::vector<Axes> shapes;
   for (const std::string& text : options.axes) {
     KVR_ASSIGN_OR_RETURN(Axes axes, ParseAxes(text));
-    request->shapes.push_back(std::move(axes));
+    shapes.push_back(std::move(axes));
   }
-  return absl::OkStatus();
+  return shapes;
+}
+
+absl::StatusOr<MeasureMode> ModeOf(const OpOptions& options) {
+  return options.mode.empty() ? MeasureMode{} : ParseMode(options.mode);
+}
+
+absl::StatusOr<double> BudgetOf(const OpOptions& options) {
+  absl::Duration budget;
+  if (options.budget.empty()) return 0;
+  if (absl::ParseDuration(options.budget, &budget) && budget > absl::ZeroDuration() &&
+      budget < absl::InfiniteDuration()) {
+    return absl::ToDoubleSeconds(budget);
+  }
+  return Error(absl::StatusCode::kInvalidArgument,
+               StrCat("--budget '", options.budget, "' is no time"),
+               "give a number and a unit, as in 60s, 5m or 1h30m");
 }
 
 TuneSettings Settings(const GlobalOptions& global, const OpOptions& options,

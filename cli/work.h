@@ -14,6 +14,10 @@
 namespace kvr::cli {
 
 absl::Status FillRequest(const OpOptions& options, WorkRequest* request);
+// The shapes of --axes; the mode and the seconds of --mode and --budget.
+absl::StatusOr<std::vector<Axes>> ParseShapes(const OpOptions& options);
+absl::StatusOr<MeasureMode> ModeOf(const OpOptions& options);
+absl::StatusOr<double> BudgetOf(const OpOptions& options);  // 0: none
 TuneSettings Settings(const GlobalOptions& global, const OpOptions& options, ProgressBar* progress);
 
 int Interrupted();  // says so on stderr; kInterrupted

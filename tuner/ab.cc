@@ -165,7 +165,7 @@ std::string Conclusion(const AbReport& report) {
       advice = "do not ship";
       break;
     case Verdict::kEquivalent:
-      advice = "no difference that matters";
+      advice = report.ship_asked ? "no difference that matters" : "no difference beyond the noise";
       break;
     case Verdict::kInconclusive:
       advice = report.ship_asked ? "do not ship" : "nothing is decided";

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What kvr ab and kvr noise say of their sessions: as data, and in a line for people.
+//
+// Threading: the CLI's own thread only.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "tuner/noise_run.h"
+
+namespace kvr::cli {
+
+// What is no number is null.
+Json NumberJson(double value);
+// One session with its samples and those of the sentinel.
+Json SessionResultJson(const SessionResult& session);
+// What held for all sessions. "cold" is null where the device does not say how large its L2 is.
+Json SessionInfoJson(const DeviceInfo& device, const SessionInfo& session);
+Json BandJson(const BandInUse& band);
+Json DeviceJson(const DeviceInfo& device);
+
+// Names for the shapes of one report: the axes in which they differ, in columns; what they share
+// and is not the op's default is `common`, said once. One shape has no name but that.
+struct ShapeNames {
+  ShapeNames(const OpSpec& op, const std::vector<Axes>& shapes);
+  std::vector<std::string> names;  // by shape
+  std::string common;              // may be empty
+};
+
+// "+9.6 %"; "?" of what is no number.
+std::string Percent(double log_ratio);
+// "measured graph cold on NVIDIA H200 (driver 580.95), 2 input sets in 4 buffer sets, ..."
+std::string SessionInfoText(const DeviceInfo& device, const SessionInfo& session);
+
+}  // namespace kvr::cli
