@@ -2,9 +2,12 @@
 #include "tuner/ledger/database.h"
 
 #include <sqlite3.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <random>
 
@@ -39,6 +42,27 @@ void Migrate(SQLite::Database& database) {
   }
   database.exec("PRAGMA user_version = " + std::to_string(kSchemaVersion));
   transaction.commit();
+}
+
+// How to open what lies on a read-only file system, where SQLite cannot make the files that it
+// wants beside a database in WAL mode: nobody writes there, so it may be read as it is. Empty: the
+// usual way, also where a killed writer has left a log that must be read.
+std::string FrozenUri(const std::string& path) {
+  std::error_code error;
+  const std::string directory = std::filesystem::path(path).parent_path().string();
+  if (access(directory.c_str(), W_OK) == 0 || errno != EROFS) return "";
+  if (std::filesystem::exists(path + "-wal", error)) return "";
+  std::string uri = "file:";
+  for (const char c : path) {
+    if (c == '%' || c == '?' || c == '#') {
+      char escaped[4];
+      std::snprintf(escaped, sizeof escaped, "%%%02x", static_cast<unsigned char>(c));
+      uri += escaped;
+    } else {
+      uri += c;
+    }
+  }
+  return uri + "?immutable=1";
 }
 
 }  // namespace
@@ -82,8 +106,12 @@ absl::StatusOr<std::unique_ptr<SQLite::Database>> OpenDatabase(const std::string
   try {
     // A ledger of an older schema is brought up to date by whoever can write it; readers ask for
     // the current one as well.
-    const int flags = SQLite::OPEN_READWRITE | (read_only ? 0 : SQLite::OPEN_CREATE);
-    auto database = std::make_unique<SQLite::Database>(path, flags, kBusyTimeoutMs);
+    const std::string frozen = read_only ? FrozenUri(path) : "";
+    const int flags = !frozen.empty()
+                          ? SQLite::OPEN_READONLY | SQLite::OPEN_URI
+                          : SQLite::OPEN_READWRITE | (read_only ? 0 : SQLite::OPEN_CREATE);
+    auto database =
+        std::make_unique<SQLite::Database>(frozen.empty() ? path : frozen, flags, kBusyTimeoutMs);
     database->exec("PRAGMA foreign_keys = ON");
     if (database->execAndGet("PRAGMA user_version").getInt() < kSchemaVersion) {
       // A killed process costs nothing with either; power lost may cost the last records, never

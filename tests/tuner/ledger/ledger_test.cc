@@ -288,6 +288,28 @@ TEST_F(LedgerTest, GoesOnWhenAFullDiskHasRoomAgain) {
   EXPECT_EQ(status, 0);
 }
 
+TEST_F(LedgerTest, IsReadFromAReadOnlyDisk) {
+  std::filesystem::create_directories(directory_ + "/disk");
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string disk = directory_ + "/disk";
+    if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) _exit(77);
+    if (mount("kvr", disk.c_str(), "tmpfs", 0, "size=1m") != 0) _exit(77);
+    auto ledger = Open("disk/50%#");
+    if (!ledger->Add(TrialOf(*ledger->Remember(Gpu()), "W=1")).ok()) _exit(1);
+    ledger.reset();
+    if (mount("kvr", disk.c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, "") != 0) _exit(77);
+    auto reader = Open("disk/50%#", {.read_only = true});
+    if (reader == nullptr) _exit(2);
+    const auto found = reader->Find<Trial>({});
+    _exit(found.ok() && found->size() == 1 ? 0 : 3);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no disk can be mounted here";
+  EXPECT_EQ(status, 0);
+}
+
 TEST_F(LedgerTest, SaysThatAFullDatabaseNeedsRoom) {
   Open();
   auto database = OpenDatabase(FileOf("a"), /*read_only=*/false, /*wal=*/true);
