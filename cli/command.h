@@ -98,6 +98,7 @@ void AddRun(CLI::App& app, Commands& commands);
 void AddExplain(CLI::App& app, Commands& commands);
 void AddCache(CLI::App& app, Commands& commands);
 void AddConfig(CLI::App& app, Commands& commands);
+void AddReport(CLI::App& app, Commands& commands);
 void AddLedgerCommand(CLI::App& app, Commands& commands);
 void AddWhy(CLI::App& app, Commands& commands);
 void AddSelectionsCommand(CLI::App& app, Commands& commands);

@@ -68,6 +68,7 @@ int main(int argc, char** argv) {
   AddExplain(app, commands);
   AddCache(app, commands);
   AddConfig(app, commands);
+  AddReport(app, commands);
   AddLedgerCommand(app, commands);
   AddWhy(app, commands);
   AddSelectionsCommand(app, commands);

@@ -131,7 +131,7 @@ void ChooseRaces(const Gatherer& gatherer, const CollectRequest& request, Eviden
     if (StageOf(trial) < 0) continue;
     const auto [it, fresh] =
         known.try_emplace({made.place, trial.session, trial.axes, trial.mode}, races.size());
-    if (fresh) races.push_back({trial.axes, trial.mode, trial.session, made.place, {}});
+    if (fresh) races.push_back({trial.axes, trial.mode, trial.session, made.place, {}, {}});
     races[it->second].trials.push_back(&trial);
   }
   for (const Made<Trial>& made : evidence->trials) {

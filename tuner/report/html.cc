@@ -33,7 +33,7 @@ p, ul { max-width: 48rem; margin: .5rem 0; } ul { padding-left: 1.2rem; } li { m
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .28rem .7rem .28rem 0; border-bottom: 1px solid var(--rule);
   vertical-align: top; } th { color: var(--soft); font-weight: 600; }
-.n { text-align: right; white-space: nowrap; } .k { white-space: nowrap; }
+.n { text-align: right; } td.n { white-space: nowrap; } .k { white-space: nowrap; }
 td.v { font-weight: 600; } small { font-weight: 400; color: var(--soft); }
 .win { color: var(--win); } .loss { color: var(--loss); } .same { color: var(--same); }
 figure { margin: .3rem 0 .8rem; min-width: 0; max-width: 38rem; }

@@ -9,6 +9,7 @@
 
 #include "core/strings.h"
 #include "tuner/report/evidence.h"
+#include "tuner/stats/summary.h"
 
 namespace kvr::report {
 namespace {
@@ -70,6 +71,22 @@ void Comparisons(const std::vector<Row>& rows, std::vector<std::string>* lines) 
     lines->push_back(
         StrCat(lost.text, Listed(lost.shapes), lost.reason.empty() ? "" : ": ", lost.reason));
   }
+}
+
+void ReportedLosses(const Evidence& evidence, std::vector<std::string>* lines) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> groups;  // text, shapes
+  for (const auto& [s, place] : evidence.summaries) {
+    if (stats::JudgeSummary(s.percents, s.band_percent) != stats::Verdict::kLoss) continue;
+    const std::string text =
+        StrCat(Named({s.challenger, s.challenger_config}), " lost to ",
+               Named({s.incumbent, s.incumbent_config}), " as reported elsewhere",
+               s.reason.empty() ? "" : StrCat(" (", s.reason, ")"), ", at ");
+    auto it = std::find_if(groups.begin(), groups.end(),
+                           [&](const auto& group) { return group.first == text; });
+    if (it == groups.end()) it = groups.insert(it, {text, {}});
+    it->second.push_back(StrCat(s.axes, " (", PercentsText(s.percents), " ", s.unit, ")"));
+  }
+  for (const auto& [text, shapes] : groups) lines->push_back(text + Listed(shapes));
 }
 
 // Sessions whose samples were not used, because of the session and not of who was in it.
@@ -192,6 +209,7 @@ std::vector<std::string> Negatives(const Evidence& evidence, const std::vector<R
                            evidence.Shape(publication.axes),
                            " could not be published: ", FirstLine(publication.reason)));
   }
+  ReportedLosses(evidence, &lines);
   Wasted(evidence, &lines);
   Failures(evidence, &lines);
   Dropped(evidence, &lines);

@@ -27,7 +27,7 @@ std::string BandText(double band) {
 
 std::string MicrosecondsText(double us) {
   if (!std::isfinite(us)) return "?";
-  return absl::StrFormat(us < 100 ? "%.2f" : "%.1f", us);
+  return us < 100 ? absl::StrFormat("%.2f", us) : absl::StrFormat("%.1f", us);
 }
 
 std::string PercentsText(const std::vector<double>& percents) {
