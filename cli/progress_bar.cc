@@ -15,7 +15,7 @@
 namespace kvr::cli {
 namespace {
 
-constexpr int kBarCells = 24;
+constexpr int kBarCells = 24, kLeastBarCells = 8;
 constexpr int kFallbackWidth = 80;
 constexpr absl::Duration kRedraw = absl::Milliseconds(50);
 constexpr absl::Duration kPlainLine = absl::Seconds(5);
@@ -47,20 +47,25 @@ int ErrorWidth() {
 }  // namespace
 
 std::string BarText(const ProgressUpdate& update, int width) {
-  const int filled = update.total > 0 ? kBarCells * update.done / update.total : 0;
-  std::string head = StrCat("[", std::string(static_cast<size_t>(filled), '#'),
-                            std::string(static_cast<size_t>(kBarCells - filled), '.'), "] ",
-                            PhaseName(update.phase), " ", update.done, "/", update.total);
+  const std::string head =
+      StrCat("] ", PhaseName(update.phase), " ", update.done, "/", update.total);
   const std::string tail =
       update.eta_seconds >= 0 ? absl::StrFormat("  %.0f s left", update.eta_seconds) : "";
   std::string current = update.current.empty() ? "" : "  " + update.current;
-  const int room = width - static_cast<int>(head.size() + tail.size());
+  // What is being done says more than the bar.
+  const int spare = width - 1 - static_cast<int>(head.size() + current.size() + tail.size());
+  const int cells = std::clamp(spare, kLeastBarCells, kBarCells);
+  const int filled =
+      update.total > 0 ? static_cast<int>(int64_t{cells} * update.done / update.total) : 0;
+  const std::string bar = StrCat("[", std::string(static_cast<size_t>(filled), '#'),
+                                 std::string(static_cast<size_t>(cells - filled), '.'), head);
+  const int room = width - static_cast<int>(bar.size() + tail.size());
   if (static_cast<int>(current.size()) > room) {
     constexpr int kEllipsis = 3;
     current =
         room > kEllipsis ? current.substr(0, static_cast<size_t>(room - kEllipsis)) + "..." : "";
   }
-  return head + current + tail;
+  return bar + current + tail;
 }
 
 ProgressBar::ProgressBar(bool quiet) : quiet_(quiet), terminal_(isatty(STDERR_FILENO) != 0) {}
@@ -85,8 +90,12 @@ void ProgressBar::Update(const ProgressUpdate& update) {
   last_phase_ = update.phase;
   last_ = now;
   if (!terminal_) {
-    std::fprintf(stderr, "%s %d/%d\n", std::string(PhaseName(update.phase)).c_str(), update.done,
-                 update.total);
+    // What is measured changes with every look; what is compiled or verified is one of many.
+    const std::string what = update.phase == Phase::kMeasure && !update.current.empty()
+                                 ? "  " + update.current
+                                 : std::string();
+    std::fprintf(stderr, "%s %d/%d%s\n", std::string(PhaseName(update.phase)).c_str(), update.done,
+                 update.total, what.c_str());
     return;
   }
   Wipe();

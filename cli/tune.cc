@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cli/samples.h"
 #include "cli/selections.h"
 #include "cli/tune_text.h"
 #include "cli/work.h"
@@ -21,15 +22,8 @@ namespace {
 struct TuneOptions : OpOptions {
   std::string selections;
   std::string key_policy;
+  bool retest = false;
 };
-
-// "cold" is null where the device does not say how large its L2 cache is.
-Json SessionJson(const DeviceInfo& device, const SessionInfo& session) {
-  return {{"mode", "eager"},
-          {"cold", device.l2_bytes > 0 ? Json(session.cold) : Json(nullptr)},
-          {"sets", session.buffer_sets},
-          {"launches_per_epoch", {session.launches_least, session.launches_most}}};
-}
 
 Json ShapesJson(const std::vector<Axes>& shapes) {
   Json json = Json::array();
@@ -38,24 +32,36 @@ Json ShapesJson(const std::vector<Axes>& shapes) {
 }
 
 Json ToJson(const TuneReport& report) {
-  Json selections = Json::array(), pruned = Json::array(), trials = Json::array();
+  Json selections = Json::array(), pruned = Json::array(), trials = Json::array(),
+       rejected = Json::array();
   for (const TunedKey& key : report.selections) {
-    selections.push_back({{"key", AxesJson(key.key)},
-                          {"variant", key.variant},
-                          {"config", ConfigJson(key.config)},
-                          {"median_us", key.median_us},
-                          {"tried", key.tried},
-                          {"incumbent_variant", key.incumbent_variant},
-                          {"incumbent_config", ConfigJson(key.incumbent_config)},
-                          {"incumbent_us", key.incumbent_us},
-                          {"incumbent_kept", key.incumbent_kept},
-                          {"gain", key.gain},
-                          {"published", key.published},
-                          {"refused", key.refused},
-                          {"session", SessionJson(report.device, key.session)},
-                          {"measured_at", ShapesJson(key.shapes)},
-                          {"verified_also_at", ShapesJson(key.verified)},
-                          {"note", key.note}});
+    selections.push_back(
+        {{"key", AxesJson(key.key)},
+         {"variant", key.variant},
+         {"config", ConfigJson(key.config)},
+         {"median_us", key.median_us},
+         {"tried", key.tried},
+         {"incumbent_variant", key.incumbent_variant},
+         {"incumbent_config", ConfigJson(key.incumbent_config)},
+         {"incumbent_us", key.incumbent_us},
+         {"incumbent_kept", key.incumbent_kept},
+         {"challenger_variant", key.challenger_variant},
+         {"challenger_config", ConfigJson(key.challenger_config)},
+         {"challenger_us", key.challenger_us},
+         {"verdict", key.verdict},
+         {"reason", key.reason},
+         {"gain", key.gain},
+         {"interval", {NumberJson(key.difference.low), NumberJson(key.difference.high)}},
+         {"rounds", key.rounds},
+         {"band", key.band},
+         {"band_source", key.band_source},
+         {"race_trouble", key.race_trouble},
+         {"published", key.published},
+         {"refused", key.refused},
+         {"session", SessionInfoJson(report.device, key.session)},
+         {"measured_at", ShapesJson(key.shapes)},
+         {"verified_also_at", ShapesJson(key.verified)},
+         {"note", key.note}});
   }
   for (const TuneReport::PrunedConfig& config : report.pruned) {
     pruned.push_back({{"variant", config.variant},
@@ -71,18 +77,31 @@ Json ToJson(const TuneReport& report) {
                       {"reason", trial.reason},
                       {"max_abs", trial.max_abs},
                       {"max_rel", trial.max_rel},
+                      {"stage", trial.stage},
                       {"screen_us", trial.screen_us},
                       {"median_us", trial.median_us},
                       {"spread", trial.spread}});
   }
+  for (const TuneReport::RejectedConfig& config : report.rejected) {
+    rejected.push_back({{"variant", config.variant},
+                        {"config", ConfigJson(config.config)},
+                        {"status", config.status},
+                        {"reason", config.reason},
+                        {"time", config.time},
+                        {"axes", AxesJson(config.axes)}});
+  }
   return {{"device", report.device.name},
           {"seed", report.seed},
-          {"session", SessionJson(report.device, report.session)},
+          {"session", SessionInfoJson(report.device, report.session)},
           {"selections", selections},
           {"pruned", pruned},
+          {"rejected", rejected},
           {"trials", trials},
           {"skipped", SkippedJson(report.skipped)},
+          {"cut", report.cut},
           {"digest", report.digest},
+          {"ledger", report.ledger},
+          {"ledger_trouble", report.ledger_trouble},
           {"respawns", report.respawns},
           {"cancelled", report.cancelled}};
 }
@@ -108,12 +127,15 @@ absl::Status CheckDestination(const TuneOptions& options) {
 
 absl::StatusOr<int> RunTune(const GlobalOptions& global, const TuneOptions& options) {
   KVR_RETURN_IF_ERROR(CheckDestination(options));
-  KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, OpenPlatform(global));
   TuneRequest request;
   KVR_RETURN_IF_ERROR(FillRequest(options, &request));
   request.selection_file = options.selections;
   request.publish = !options.selections.empty();
   request.key_policy = options.key_policy;
+  request.retest = options.retest;
+  KVR_ASSIGN_OR_RETURN(request.mode, ModeOf(options));
+  KVR_ASSIGN_OR_RETURN(request.budget_s, BudgetOf(options));
+  KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, OpenPlatform(global));
   TuneReport report;
   {
     ProgressBar progress(global.json);
@@ -136,8 +158,14 @@ absl::StatusOr<int> RunTune(const GlobalOptions& global, const TuneOptions& opti
 void AddTune(CLI::App& app, Commands& commands) {
   auto options = std::make_shared<TuneOptions>();
   CLI::App* sub = Subcommand(
-      app, "tune", "Measure the space and select a config per tuning key",
-      "kvr tune mla_sparse_decode --axes num_tokens=64,topk=512 --selections selections.json");
+      app, "tune",
+      "Race the space and select a config per tuning key.\n\nAll configs that are right race; the "
+      "best of the race then meets what is selected now\n(else the baseline) on fresh samples, and "
+      "takes its place on a WIN only: faster beyond\nthe noise band. Everything is kept in the "
+      "ledger, and what was rejected there under the\nsame sources, device, driver and compiler is "
+      "not measured again.",
+      "kvr tune mla_sparse_decode --axes num_tokens=64,topk=512 --budget 60s "
+      "--selections selections.json");
   options->AddOp(sub);
   options->AddAxes(sub);
   options->AddVariants(sub);
@@ -147,6 +175,9 @@ void AddTune(CLI::App& app, Commands& commands) {
          "--key-policy", options->key_policy,
          "how axes become keys, as in topk:pow2; the file's or the operation's if left out")
       ->type_name("POLICY");
+  options->AddMeasuring(sub);
+  sub->add_flag("--retest", options->retest, "measure what the ledger says was rejected here, too");
+  options->AddLedger(sub);
   options->AddWorker(sub);
   sub->callback([&commands, options] {
     commands.run = [&commands, options] { return RunTune(commands.global, *options); };

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "cli/samples.h"
 #include "cli/table.h"
 #include "cli/work.h"
 #include "core/strings.h"
@@ -204,13 +205,58 @@ void PrintFailedAndPruned(const TuneReport& report) {
                " failed; measured on ", report.device.name, "\n"));
 }
 
-std::string SessionText(const DeviceInfo& device, const SessionInfo& session) {
-  const std::string_view caches = session.cold          ? "L2-cold"
-                                  : device.l2_bytes > 0 ? "L2-warm"
-                                                        : "L2 of unknown size";
-  return absl::StrFormat("timed eagerly, %s, over %d buffer sets, %d to %d launches an epoch\n",
-                         caches, session.buffer_sets, session.launches_least,
-                         session.launches_most);
+// What was not measured for what the ledger has of it, a line for each way it was rejected.
+void PrintRejected(const TuneReport& report) {
+  struct Group {
+    int count = 0;
+    std::string newest;
+  };
+  std::map<std::string, Group> groups;
+  for (const TuneReport::RejectedConfig& config : report.rejected) {
+    Group& group = groups[config.status];
+    ++group.count;
+    group.newest = std::max(group.newest, config.time.substr(0, 10));
+  }
+  for (const auto& [status, group] : groups) {
+    const std::string count = Count(static_cast<size_t>(group.count), "config");
+    Print(StrCat(count, group.count == 1 ? " was rejected on " : " were rejected on ", group.newest,
+                 " here (", status == "PASSED" ? "slower than others" : status,
+                 "); --retest measures ", group.count == 1 ? "it" : "them", " again\n"));
+  }
+}
+
+// As times compare: half the time is -50 %, whatever the logarithm.
+std::string Change(double log_ratio) {
+  return absl::StrFormat("%+.1f %%", 100 * std::expm1(log_ratio));
+}
+
+// "w8 {BLOCK_H=16} against it: -3.2 % (-3.9 to -2.5) in 24 rounds, noise band ±1.0 % (...): WIN"
+void PrintVerdict(const Catalog& catalog, const std::string& op, const TunedKey& key) {
+  const std::string where = AxesText(key.key) + ": ";
+  if (!key.race_trouble.empty()) {
+    Print(Wrap(StrCat(where, "the race was disturbed: ", key.race_trouble), TerminalWidth(), 2));
+  }
+  if (key.verdict.empty()) {
+    if (!key.reason.empty()) Print(Wrap(where + key.reason, TerminalWidth(), 2));
+    return;
+  }
+  const std::string interval =
+      std::isfinite(key.difference.low) && std::isfinite(key.difference.high)
+          ? StrCat(" (", Change(key.difference.low), " to ", Change(key.difference.high), ")")
+          : "";
+  const std::string config =
+      ShortConfig(catalog, op, key.challenger_variant, key.challenger_config);
+  Print(Wrap(
+      StrCat(where, key.verdict, " for the challenger ", key.challenger_variant, " (", config,
+             ") against ", key.incumbent_variant, " (",
+             ShortConfig(catalog, op, key.incumbent_variant, key.incumbent_config), "): ",
+             key.rounds > 0 ? StrCat(Change(std::log1p(-key.gain)), interval, " in ",
+                                     Count(static_cast<size_t>(key.rounds), "round"), ", ")
+                            : "",
+             key.band_source.empty() ? "no noise band" : StrCat("noise band ", key.band_source),
+             key.reason.empty() ? "" : StrCat("; ", key.reason),
+             key.incumbent_kept ? "; the incumbent stays" : ""),
+      TerminalWidth(), 2));
 }
 
 }  // namespace
@@ -219,6 +265,12 @@ std::vector<std::string> NonePassed(const std::vector<std::string>& named,
                                     const TuneReport& report) {
   std::vector<std::string> none;
   for (const std::string& name : named) {
+    // Slow, says the ledger, but right.
+    if (std::any_of(report.rejected.begin(), report.rejected.end(), [&](const auto& config) {
+          return config.variant == name && config.status == TrialStatusName(TrialStatus::kPassed);
+        })) {
+      continue;
+    }
     if (std::none_of(report.trials.begin(), report.trials.end(), [&](const Trial& trial) {
           return trial.variant == name && trial.status == TrialStatus::kPassed &&
                  trial.screen_us >= 0;
@@ -236,23 +288,31 @@ void PrintTuneText(const Catalog& catalog, const std::string& op, const std::str
                {"config"},
                {"median", Table::Align::kRight},
                {"incumbent", Table::Align::kRight},
-               {"gain", Table::Align::kRight}});
+               {"verdict"}});
   for (const TunedKey& key : report.selections) {
     const bool raced = !key.incumbent_variant.empty();
     table.Row({AxesText(key.key), key.variant.empty() ? "nothing" : key.variant,
                key.variant.empty() ? "" : ShortConfig(catalog, op, key.variant, key.config),
                key.variant.empty() ? "-" : Microseconds(key.median_us),
                raced ? Microseconds(key.incumbent_us) : "-",
-               raced ? absl::StrFormat("%.1f %%", 100 * key.gain) : "-"});
+               key.verdict.empty() ? "-" : key.verdict});
   }
   Print(table.Render(TerminalWidth()));
+  for (const TunedKey& key : report.selections) PrintVerdict(catalog, op, key);
   PrintVariants(catalog, op, report);
   PrintShapes(catalog, op, report);
   PrintSkipped(report.skipped);
   PrintFailedAndPruned(report);
-  if (report.session.buffer_sets > 0) Print(SessionText(report.device, report.session));
+  PrintRejected(report);
+  for (const std::string& cut : report.cut) Print(Wrap(cut, TerminalWidth(), 2));
+  if (report.session.buffer_sets > 0) {
+    Print(Wrap(SessionInfoText(report.device, report.session), TerminalWidth(), 0));
+  }
   if (report.device.kind == "host") Print("host timings rank nothing on a GPU\n");
   PrintNotes(NonePassed(named, report), report);
+  if (!report.ledger_trouble.empty()) {
+    Print(Wrap("the ledger is not whole: " + report.ledger_trouble, TerminalWidth(), 2));
+  }
   if (!report.digest.empty()) {
     Print(StrCat("selections in ", selections, ", digest ", report.digest.substr(0, 12), "\n"));
   }

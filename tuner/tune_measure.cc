@@ -19,9 +19,17 @@ namespace {
 
 constexpr int kRoundsOverShapes = 8;  // asked for at once, where the sessions change with the shape
 
-std::string IntervalText(const stats::Interval& interval, double scale, const char* unit) {
+std::string IntervalText(const stats::Interval& interval) {
   if (!std::isfinite(interval.low) || !std::isfinite(interval.high)) return "";
-  return absl::StrFormat(" [%.1f, %.1f]%s", scale * interval.low, scale * interval.high, unit);
+  return absl::StrFormat(" [%.1f, %.1f]", interval.low, interval.high);
+}
+
+// In percent of the incumbent's time.
+std::string ChangeText(const stats::QuickComparison& comparison) {
+  const auto percent = [](double log_ratio) { return 100 * std::expm1(log_ratio); };
+  const stats::Interval interval = comparison.interval();
+  return StrCat(absl::StrFormat("%+.1f", percent(comparison.median())),
+                IntervalText({percent(interval.low), percent(interval.high)}), " %");
 }
 
 }  // namespace
@@ -53,8 +61,8 @@ class KeyWatch : public DecideObserver {
     taken_ = look.samples;
     std::string text = StrCat(prefix_, look.remaining, " of ", look.entered, " left");
     if (look.best >= 0) {
-      StrAppend(&text, absl::StrFormat(", best %.1f us", look.best_us),
-                IntervalText(look.interval, 1, ""), " ", CandidateText(key_.candidates[look.best]));
+      StrAppend(&text, absl::StrFormat(", best %.1f us", look.best_us), IntervalText(look.interval),
+                " ", CandidateText(key_.candidates[look.best]));
     }
     progress_.Set(taken_, taken_ + look.samples_ahead + DuelSamples(0), text);
   }
@@ -97,10 +105,8 @@ class KeyWatch : public DecideObserver {
 
   void DuelLooked(const stats::QuickComparison& comparison) override {
     const int done = 2 * comparison.rounds();
-    progress_.Set(
-        taken_ + done, taken_ + done + DuelSamples(comparison.rounds()),
-        StrCat(prefix_, absl::StrFormat("%+.1f %%", 100 * comparison.median()),
-               IntervalText(comparison.interval(), 100, " %"), ", ", duel_.substr(prefix_.size())));
+    progress_.Set(taken_ + done, taken_ + done + DuelSamples(comparison.rounds()),
+                  StrCat(prefix_, ChangeText(comparison), ", ", duel_.substr(prefix_.size())));
   }
 
   void Dueled(const Duel& duel) override {
