@@ -138,7 +138,7 @@ std::vector<std::string> What(const Evidence& evidence, const CollectRequest& re
     if (index >= 0 && evidence.op->axes[static_cast<size_t>(index)].is_const) continue;
     StrAppend(&shapes, shapes.empty() ? "" : ", ", axis, "=", value);
   }
-  if (!shapes.empty()) what.push_back(StrCat("All shapes have ", shapes, "."));
+  if (!shapes.empty()) what.push_back(StrCat("Measured at ", shapes, "."));
   return what;
 }
 
@@ -150,7 +150,8 @@ std::string Why(const Evidence& evidence, const CollectRequest& request) {
       if (std::find(list->begin(), list->end(), name) == list->end()) list->push_back(name);
     };
     if (v.challenger != v.incumbent || v.challenger_config != v.incumbent_config) {
-      add(&challengers, v.challenger);
+      add(&challengers,
+          v.challenger == v.incumbent ? StrCat("another config of ", v.challenger) : v.challenger);
       add(&incumbents, v.incumbent);
     }
   }

@@ -123,7 +123,7 @@ TEST_F(CollectTest, SaysWhetherToShip) {
   EXPECT_THAT(report.conclusion[1], HasSubstr("Do not ship w8 for baseline. It is slower at "));
   EXPECT_EQ(report.title, "sparse_decode: s3 and w8 against baseline");
   EXPECT_THAT(report.what, Contains(HasSubstr("STAGES 3 instead of 2")));
-  EXPECT_THAT(report.what, Contains(HasSubstr("All shapes have topk=2048.")));
+  EXPECT_THAT(report.what, Contains(HasSubstr("Measured at topk=2048.")));
 }
 
 TEST_F(CollectTest, DrawsSamplesBySessionTheFunnelAndTheFloor) {
