@@ -37,7 +37,8 @@ class Kvr(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.scratch = tempfile.mkdtemp()
-        cls.environment = dict(os.environ, KVR_CACHE_DIR=os.path.join(cls.scratch, "cache"))
+        cls.environment = dict(os.environ, KVR_CACHE_DIR=os.path.join(cls.scratch, "cache"),
+                               KVR_LEDGER_DIR="none")
         for name in list(cls.environment):
             if name.startswith(("KVR_MLA", "KVR_FORCE", "KVR_PLUGIN", "KVR_SELECTIONS")):
                 del cls.environment[name]
