@@ -9,8 +9,10 @@
 #include <fstream>
 #include <iostream>
 #include <limits>
-#include <optional>
+#include <map>
+#include <set>
 #include <type_traits>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "cli/command.h"
@@ -78,31 +80,70 @@ std::string Percent(double log_ratio) {
   return absl::StrFormat("%+.1f %%", 100 * std::expm1(log_ratio));
 }
 
-// One line's cells for `ls`: what it is of, and what came out.
-std::pair<std::string, std::string> Told(const Trial& t) {
-  std::string result = t.status == "PASSED" && t.median_us > 0 ? Microseconds(t.median_us)
-                       : t.status == "PASSED"                  ? "passed"
-                                                               : t.status;
-  if (!t.outcome.empty()) StrAppend(&result, ", ", t.outcome);
-  return {StrCat(ConfigName(t.variant, t.config), t.stage.empty() ? "" : " ", t.stage), result};
+// A line of `ls`.
+struct Line {
+  std::string uid, kind, time, op, variant, config, suffix, at, result;
+};
+
+void Tell(const Trial& t, Line& line) {
+  line.variant = t.variant;
+  line.config = t.config;
+  line.suffix = t.stage;
+  line.result = t.status == "PASSED" && t.median_us > 0 ? Microseconds(t.median_us)
+                : t.status == "PASSED"                  ? "passed"
+                                                        : t.status;
+  if (!t.outcome.empty()) StrAppend(&line.result, ", ", t.outcome);
 }
-std::pair<std::string, std::string> Told(const Verdict& v) {
-  return {StrCat(v.challenger, " against ", v.incumbent),
-          StrCat(v.kind, " ", v.verdict, " ", Percent(v.difference))};
+void Tell(const Verdict& v, Line& line) {
+  line.variant = v.challenger;
+  line.config = v.challenger_config;
+  line.suffix = StrCat("against ", v.incumbent);
+  line.result = StrCat(v.kind, " ", v.verdict, " ", Percent(v.difference));
 }
-std::pair<std::string, std::string> Told(const Band& b) {
-  return {StrCat("noise, ", b.mode), absl::StrFormat("%.2f %%", 100 * b.band)};
+void Tell(const Band& b, Line& line) {
+  line.variant = "noise";
+  line.suffix = b.mode;
+  line.result = absl::StrFormat("%.2f %%", 100 * b.band);
 }
-std::pair<std::string, std::string> Told(const Publication& p) {
-  return {ConfigName(p.variant, p.config), StrCat(p.trigger, ": ", p.outcome)};
+void Tell(const Publication& p, Line& line) {
+  line.variant = p.variant;
+  line.config = p.config;
+  line.result = StrCat(p.trigger, ": ", p.outcome);
 }
-std::pair<std::string, std::string> Told(const Build& b) {
-  return {ConfigName(b.variant, b.config), b.status};
+void Tell(const Build& b, Line& line) {
+  line.variant = b.variant;
+  line.config = b.config;
+  line.result = b.status;
 }
-std::pair<std::string, std::string> Told(const Summary& s) {
-  return {StrCat(s.challenger, " against ", s.incumbent),
-          StrCat("table: ", stats::VerdictName(stats::JudgeSummary(s.percents, s.band_percent)))};
+void Tell(const Summary& s, Line& line) {
+  line.variant = s.challenger;
+  line.config = s.challenger_config;
+  line.suffix = StrCat("against ", s.incumbent);
+  line.result =
+      StrCat("table: ", stats::VerdictName(stats::JudgeSummary(s.percents, s.band_percent)));
 }
+
+// Of texts "a=1,b=2", the pairs that not all of them have.
+class Differing {
+ public:
+  void Add(const std::string& text) {
+    ++texts_;
+    for (const std::string_view pair : Split(text, ',')) ++count_[std::string(pair)];
+  }
+  std::string operator()(const std::string& text) const {
+    std::string shown;
+    for (const std::string_view pair : Split(text, ',')) {
+      if (count_.at(std::string(pair)) < texts_) {
+        StrAppend(&shown, shown.empty() ? "" : ",", pair);
+      }
+    }
+    return shown;
+  }
+
+ private:
+  int texts_ = 0;
+  std::map<std::string, int> count_;
+};
 
 template <class Record>
 std::string AxesOf(const Record& record) {
@@ -128,7 +169,7 @@ constexpr const char* VariantColumn() {
 struct Listing {
   const ledger::Ledger* ledger;
   const LedgerCommand& command;
-  Table table{{{"uid"}, {"kind"}, {"time (UTC)"}, {"of"}, {"at"}, {"result"}}};
+  std::vector<Line> lines;
   Json json = Json::array();
 
   template <class Record>
@@ -144,14 +185,43 @@ struct Listing {
     std::reverse(records.begin(), records.end());  // newest row first
     for (const Record& record : records) {
       KVR_ASSIGN_OR_RETURN(const ledger::Environment where, ledger->EnvironmentOf(record));
-      const auto [of, result] = Told(record);
-      std::string time = record.time.substr(0, 16);
-      std::replace(time.begin(), time.end(), 'T', ' ');
-      table.Row({record.uid.substr(0, kShortUid), std::string(kind), time,
-                 command.op.empty() ? StrCat(record.op, ": ", of) : of, AxesOf(record), result});
+      Line line{.uid = record.uid.substr(0, kShortUid),
+                .kind = std::string(kind),
+                .time = record.time.substr(0, 16),
+                .op = record.op,
+                .at = AxesOf(record)};
+      std::replace(line.time.begin(), line.time.end(), 'T', ' ');
+      Tell(record, line);
+      lines.push_back(std::move(line));
       json.push_back(RecordJson(record, where));
     }
     return absl::OkStatus();
+  }
+
+  // What all lines have in common (the year, the operation, most axes) is left out or said once.
+  std::string Text() {
+    std::set<std::string> ops, years;
+    Differing shapes;
+    std::map<std::string, Differing> configs;
+    for (const Line& line : lines) {
+      ops.insert(line.op);
+      if (!line.time.empty()) years.insert(line.time.substr(0, 5));
+      if (line.kind != "build") shapes.Add(line.at);
+      configs[line.variant].Add(line.config);
+    }
+    Table table({{"uid"}, {"kind"}, {"time (UTC)"}, {"of"}, {"at"}, {"result"}});
+    for (const Line& line : lines) {
+      const std::string config = configs[line.variant](line.config);
+      table.Row(
+          {line.uid, line.kind,
+           years.size() > 1 || line.time.size() < 5 ? line.time : line.time.substr(5),
+           StrCat(ops.size() > 1 ? StrCat(line.op, ": ") : "", ConfigName(line.variant, config),
+                  line.suffix.empty() ? "" : " ", line.suffix),
+           line.kind == "build" ? line.at : shapes(line.at), line.result});
+    }
+    return StrCat(ops.size() == 1 ? StrCat(*ops.begin(), years.size() == 1 ? " " : "") : "",
+                  years.size() == 1 ? years.begin()->substr(0, 4) : "", "\n",
+                  table.Render(TerminalWidth()));
   }
 };
 
@@ -184,7 +254,7 @@ absl::StatusOr<int> RunList(const GlobalOptions& global, const LedgerCommand& co
     PrintJson({{"ledger", (*ledger)->path()}, {"records", listing.json}});
     return kDone;
   }
-  if (!listing.table.empty()) Print(listing.table.Render(TerminalWidth()));
+  if (!listing.lines.empty()) Print(listing.Text());
   Print(StrCat(Count(listing.json.size(), "record"), " of ", (*ledger)->path(),
                command.limit > 0 ? StrCat(", the newest ", command.limit, " of a kind") : "",
                "\n"));

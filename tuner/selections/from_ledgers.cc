@@ -253,14 +253,19 @@ class OpMerge {
   std::map<Axes, KeyTrials> keys_;
 };
 
-// The one device model that is asked for or that there is, in every ledger.
+// The one device model that is asked for or that there is, in every ledger. Whatever selects
+// nothing (a band, somebody's table) has no say in it.
 absl::StatusOr<std::string> ModelOf(absl::Span<const ledger::Ledger* const> ledgers,
-                                    const std::string& asked) {
+                                    const std::set<std::string>& ops, const std::string& asked) {
   std::set<std::string> all;
   for (const ledger::Ledger* ledger : ledgers) {
     std::set<std::string> here;
-    KVR_ASSIGN_OR_RETURN(const auto environments, ledger->Find<ledger::Environment>({}));
-    for (const ledger::Environment& where : environments) here.insert(where.device_model);
+    for (const std::string& op : ops) {
+      KVR_ASSIGN_OR_RETURN(const auto trials, PlacedRecords<ledger::Trial>(*ledger, op, ""));
+      KVR_ASSIGN_OR_RETURN(const auto verdicts, PlacedRecords<ledger::Verdict>(*ledger, op, ""));
+      for (const auto& placed : trials) here.insert(placed.where.device_model);
+      for (const auto& placed : verdicts) here.insert(placed.where.device_model);
+    }
     all.insert(here.begin(), here.end());
     if (!asked.empty() && here.count(asked) == 0) {
       return Error(absl::StatusCode::kFailedPrecondition,
@@ -285,12 +290,12 @@ absl::StatusOr<FromLedgers> MergeLedgers(absl::Span<const ledger::Ledger* const>
                                          const Catalog& catalog,
                                          const FromLedgersRequest& request) {
   FromLedgers result;
-  KVR_ASSIGN_OR_RETURN(const std::string model, ModelOf(ledgers, request.device_model));
   std::set<std::string> ops(request.ops.begin(), request.ops.end()), targets;
   for (const std::string& op : ops) KVR_RETURN_IF_ERROR(catalog.FindOp(op).status());
   if (ops.empty()) {
     for (const auto& op : catalog.ops()) ops.insert(op->name());
   }
+  KVR_ASSIGN_OR_RETURN(const std::string model, ModelOf(ledgers, ops, request.device_model));
   std::map<std::string,
            std::pair<std::vector<Placed<ledger::Trial>>, std::vector<Placed<ledger::Verdict>>>>
       records;
