@@ -123,26 +123,25 @@ void Tell(const Summary& s, Line& line) {
       StrCat("table: ", stats::VerdictName(stats::JudgeSummary(s.percents, s.band_percent)));
 }
 
-// Of texts "a=1,b=2", the pairs that not all of them have.
+// Of texts "a=1,b=2", the pairs whose name does not have that value wherever it has one.
 class Differing {
  public:
   void Add(const std::string& text) {
-    ++texts_;
-    for (const std::string_view pair : Split(text, ',')) ++count_[std::string(pair)];
+    for (const std::string_view pair : Split(text, ',')) values_[NameOf(pair)].emplace(pair);
   }
   std::string operator()(const std::string& text) const {
     std::string shown;
     for (const std::string_view pair : Split(text, ',')) {
-      if (count_.at(std::string(pair)) < texts_) {
-        StrAppend(&shown, shown.empty() ? "" : ",", pair);
-      }
+      if (values_.at(NameOf(pair)).size() > 1) StrAppend(&shown, shown.empty() ? "" : ",", pair);
     }
     return shown;
   }
 
  private:
-  int texts_ = 0;
-  std::map<std::string, int> count_;
+  static std::string NameOf(std::string_view pair) {
+    return std::string(pair.substr(0, pair.find('=')));
+  }
+  std::map<std::string, std::set<std::string>> values_;
 };
 
 template <class Record>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // kvr why OP: which config serves a shape, what it beat and by how much, when and on which device.
-#include "tuner/selections/placed.h"
 #include "tuner/selections/why.h"
 
 #include <cmath>
@@ -15,6 +14,7 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "registry/selection_file.h"
+#include "tuner/selections/placed.h"
 
 namespace kvr::cli {
 namespace {
@@ -115,8 +115,8 @@ void PrintEvidence(const Why& why, int width) {
               e.incumbent.empty()
                   ? ""
                   : StrCat(" against ", e.incumbent,
-                           absl::StrFormat(", between %+.1f and %+.1f %% of its time",
-                                           Percent(e.gain_low), Percent(e.gain_high))));
+                           absl::StrFormat(", %+.1f to %+.1f %% in time", Percent(e.gain_low),
+                                           Percent(e.gain_high))));
   } else {
     line += "; nothing says what it beat";
   }
