@@ -89,16 +89,6 @@ Json ToJson(const AbReport& report) {
           {"out_of_time", report.out_of_time}};
 }
 
-// "+9.6 % (+9.1 to +10.2)"
-std::string Difference(const AbShape& shape) {
-  if (!std::isfinite(shape.difference)) return "-";
-  const auto end = [](double value) {
-    return std::isfinite(value) ? absl::StrFormat("%+.1f", 100 * value) : "?";
-  };
-  return StrCat(Percent(shape.difference), " (", end(shape.interval.low), " to ",
-                end(shape.interval.high), ")");
-}
-
 // Lines with the shapes that they hold for, unless that is all of them.
 class Remarks {
  public:
@@ -141,7 +131,7 @@ void PrintText(const OpSpec& op, const AbReport& report) {
     const AbShape& shape = report.shapes[i];
     const auto us = [](double value) { return value < 0 ? "-" : Microseconds(value); };
     std::vector<std::string> cells = {us(shape.incumbent_us), us(shape.challenger_us),
-                                      Difference(shape),
+                                      DifferenceText(shape.difference, shape.interval),
                                       std::string(stats::VerdictName(shape.verdict))};
     if (named) cells.insert(cells.begin(), shapes.names[i]);
     table.Row(std::move(cells));

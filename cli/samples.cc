@@ -85,10 +85,6 @@ ShapeNames::ShapeNames(const OpSpec& op, const std::vector<Axes>& shapes) : name
   common = AxesText(shared);
 }
 
-std::string Percent(double log_ratio) {
-  return std::isfinite(log_ratio) ? absl::StrFormat("%+.1f %%", 100 * log_ratio) : "?";
-}
-
 std::string SessionInfoText(const DeviceInfo& device, const SessionInfo& session) {
   std::string text = StrCat("measured ", ModeText(session.mode), " on ", device.name);
   if (!device.driver.empty() && device.driver != device.name) {

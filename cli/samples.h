@@ -30,8 +30,6 @@ struct ShapeNames {
   std::string common;              // may be empty
 };
 
-// "+9.6 %"; "?" of what is no number.
-std::string Percent(double log_ratio);
 // "measured graph cold on NVIDIA H200 (driver 580.95), 2 input sets in 4 buffer sets, ..."
 std::string SessionInfoText(const DeviceInfo& device, const SessionInfo& session);
 

@@ -178,16 +178,16 @@ std::string Conclusion(const AbReport& report) {
                 "; ", advice, ".");
 }
 
-namespace {
-
 std::string DifferenceText(double difference, const stats::Interval& interval) {
-  if (!std::isfinite(difference)) return "no samples yet";
-  std::string text = absl::StrFormat("%+.1f %%", 100 * difference);
-  if (std::isfinite(interval.low) && std::isfinite(interval.high)) {
-    text += absl::StrFormat(" (%+.1f to %+.1f)", 100 * interval.low, 100 * interval.high);
-  }
-  return text;
+  if (!std::isfinite(difference)) return "-";
+  const auto percent = [](double log_ratio) {
+    return std::isfinite(log_ratio) ? absl::StrFormat("%+.1f", 100 * std::expm1(log_ratio)) : "?";
+  };
+  return StrCat(percent(difference), " % (", percent(interval.low), " to ", percent(interval.high),
+                ")");
 }
+
+namespace {
 
 // One comparison of kvr ab.
 class Comparing {

@@ -88,6 +88,9 @@ absl::StatusOr<AbReport> CompareContestants(const Workbench& bench, const AbRequ
 // "w8 against baseline: LOSS at 2 of 6 shapes; do not ship."
 std::string Conclusion(const AbReport& report);
 
+// "+9.6 % (+9.1 to +10.2)" of time, from log ratios; "?" for an open end, "-" without a sample.
+std::string DifferenceText(double difference, const stats::Interval& interval);
+
 // What CompareContestants decides with, for whoever has sessions of other origin.
 
 // Told after every look.
