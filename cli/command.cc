@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "cli/ledger.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "tuner/worker/try_plugin.h"
@@ -64,10 +65,7 @@ void OpOptions::AddWorker(CLI::App* app) {
       ->check(CLI::Range(0.1, 86400.0));  // a day
 }
 
-void OpOptions::AddLedger(CLI::App* app) {
-  app->add_option("--ledger", ledger, "directory of the ledger; none: keep no record")
-      ->type_name("DIR");
-}
+void OpOptions::AddLedger(CLI::App* app) { cli::AddLedger(app, &ledger); }
 
 void OpOptions::AddMeasuring(CLI::App* app) {
   app->add_option("--mode", mode,
