@@ -42,7 +42,11 @@ int64_t AllocationsOf(Function function) {
 }
 
 TEST(Allocation, TheCounterCounts) {
-  EXPECT_EQ(AllocationsOf([] { int* volatile kept = new int; delete kept; }), 100);
+  EXPECT_EQ(AllocationsOf([] {
+              int* volatile kept = new int;
+              delete kept;
+            }),
+            100);
 }
 
 TEST(Allocation, EvaluatingAPlanAllocatesNothing) {

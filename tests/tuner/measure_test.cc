@@ -162,6 +162,7 @@ class WatchedDevice : public Device {
   }
   absl::StatusOr<double> ElapsedUs(Event, Event) override {
     const double us = us_per_launch * static_cast<double>(timed_.back().size());
+    us_per_launch *= speed_up;
     return timed_.size() == 1 ? us + hiccup_us : us;
   }
   absl::StatusOr<std::unique_ptr<Module>> Load(const Binary& binary) override {
@@ -218,6 +219,7 @@ class WatchedDevice : public Device {
   std::vector<absl::Status> refuse_captures;  // the next ones, the last of them first
   int graph_launches = 0;
   double us_per_launch = 10, hiccup_us = 0;  // hiccup: of the first epoch
+  double speed_up = 1;                       // of each epoch's launches over the one before
   struct Used {
     const void* q;
     bool timed;
@@ -416,6 +418,27 @@ TEST_F(MeasureSessionTest, AHiccupDoesNotPassForALongEpoch) {
     const SessionInfo info = session->TakeInfo();
     EXPECT_GE(info.launches_least, 10);
     EXPECT_FALSE(info.cold);
+  }
+}
+
+// What an epoch's beginning takes is shared by its launches: 10 and 16 of them differ by it alone.
+TEST_F(MeasureSessionTest, AllSubjectsHaveAsManyLaunchesAnEpoch) {
+  for (LaunchMode mode : kLaunchModes) {
+    WatchedDevice device(0);
+    device.speed_up = 0.9;  // whoever is calibrated later needs more
+    const auto session = Open(device, 3, Options(mode, CacheMode::kCold, 100));
+    ASSERT_NE(session, nullptr);
+    Outcome fault;
+    ASSERT_TRUE(session->Sample({0, 1}, 1, &fault).ok());
+    const size_t before = device.timed().size();
+    device.speed_up = 1;
+    ASSERT_TRUE(session->Sample({0, 1, 2}, 4, &fault).ok());
+    const SessionInfo info = session->TakeInfo();
+    EXPECT_EQ(info.launches_least, info.launches_most);
+    ASSERT_GE(device.timed().size(), before + 12);
+    for (size_t epoch = device.timed().size() - 12; epoch < device.timed().size(); ++epoch) {
+      EXPECT_EQ(device.timed()[epoch].size(), static_cast<size_t>(info.launches_most));
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -17,6 +18,15 @@ namespace {
 
 constexpr int kMostLaunches = 4096;  // of an epoch, however short a launch
 constexpr int kSentinelRuns = 3;     // timed as one: events are good to half a microsecond
+// A subject that takes this long an epoch is no contender whom a launch's share of the epoch's
+// beginning, some microseconds, could decide about.
+constexpr double kLongEpochUs = 20'000;
+// An idle GPU's clock is a fraction of a busy one's and rises while it is used: until it is steady
+// to 1 %, but not without end.
+constexpr auto kLeastWarmUp = std::chrono::milliseconds(50);
+constexpr auto kMostWarmUp = std::chrono::milliseconds(500);
+constexpr size_t kSteadyReadings = 8;
+constexpr double kSteady = 0.01;
 constexpr int kPlanBatches = 5, kPlansOfABatch = 16;
 
 Outcome RuntimeError(int subject, const absl::Status& status) {
@@ -149,11 +159,11 @@ absl::Status MeasureSession::Upload(BufferSet& buffers, size_t input_set) {
 SessionInfo MeasureSession::TakeInfo() {
   SessionInfo info = info_;
   for (const Subject& subject : subjects_) {
-    if (subject.launches == 0) continue;
-    info.launches_least = info.launches_least == 0
-                              ? subject.launches
-                              : std::min(info.launches_least, subject.launches);
-    info.launches_most = std::max(info.launches_most, subject.launches);
+    if (!subject.calibrated()) continue;
+    const int launches = LaunchesOf(subject);
+    info.launches_least =
+        info.launches_least == 0 ? launches : std::min(info.launches_least, launches);
+    info.launches_most = std::max(info.launches_most, launches);
   }
   info_.sentinel_us.clear();
   info_.lead_us.clear();
@@ -232,7 +242,7 @@ absl::StatusOr<double> MeasureSession::TimeEpoch(int index, int launches, size_t
   return us / launches;
 }
 
-absl::StatusOr<double> MeasureSession::Calibrate(int index) {
+absl::Status MeasureSession::Calibrate(int index) {
   const int most =
       kMostLaunches / static_cast<int>(ring_.period()) * static_cast<int>(ring_.period());
   int launches = 1;
@@ -251,8 +261,35 @@ absl::StatusOr<double> MeasureSession::Calibrate(int index) {
     launches = ring_.WholeTurns(launches);
     recordings_.Drop(index);
   }
-  subjects_[index].launches = launches;
-  return us;
+  subjects_[index].launch_us = us;
+  launches_ = std::max(launches_, launches);
+  return absl::OkStatus();
+}
+
+int MeasureSession::LaunchesOf(const Subject& subject) const {
+  const double long_epoch = std::max(epoch_us_, kLongEpochUs) / std::max(subject.launch_us, 1e-3);
+  return long_epoch >= launches_ ? launches_
+                                 : ring_.WholeTurns(std::max(static_cast<int>(long_epoch), 1));
+}
+
+absl::Status MeasureSession::WarmUp() {
+  if (warm_ || sentinel_ == nullptr || bench_.device.info().kind != "cuda") return absl::OkStatus();
+  bench_.at(Stage::kPrepare, -1, "warming up");
+  warm_ = true;
+  const auto start = std::chrono::steady_clock::now();
+  std::deque<double> clocks;
+  for (;;) {
+    for (int i = 0; i < kSentinelRuns; ++i) KVR_RETURN_IF_ERROR(sentinel_->Launch(bench_.stream));
+    KVR_ASSIGN_OR_RETURN(const Sentinel::Reading reading, sentinel_->Read(bench_.stream));
+    if (reading.nanoseconds <= 0) return absl::OkStatus();
+    clocks.push_back(static_cast<double>(reading.cycles) /
+                     static_cast<double>(reading.nanoseconds));
+    if (clocks.size() > kSteadyReadings) clocks.pop_front();
+    const auto [least, most] = std::minmax_element(clocks.begin(), clocks.end());
+    const bool steady = clocks.size() == kSteadyReadings && *most - *least <= kSteady * *most;
+    const auto took = std::chrono::steady_clock::now() - start;
+    if ((steady && took >= kLeastWarmUp) || took >= kMostWarmUp) return absl::OkStatus();
+  }
 }
 
 absl::Status MeasureSession::RunSentinel() {
@@ -280,7 +317,19 @@ absl::Status MeasureSession::RunSentinel() {
 absl::StatusOr<SampleTable> MeasureSession::Sample(absl::Span<const int> subjects, int rounds,
                                                    Outcome* fault) {
   recordings_.KeepOnly(subjects);
+  KVR_RETURN_IF_ERROR(WarmUp());
   SampleTable table;
+  const int launches_before = launches_;
+  for (int index : subjects) {
+    if (subjects_[index].calibrated()) continue;
+    bench_.at(Stage::kLaunch, index, Doing("running", *subjects_[index].prepared));
+    if (const absl::Status status = Calibrate(index); !status.ok()) {
+      if (IsOfTheJob(status)) return status;
+      *fault = RuntimeError(index, status);
+      return table;
+    }
+  }
+  if (launches_ != launches_before) recordings_.KeepOnly({});
   std::vector<size_t> order(subjects.size());
   std::iota(order.begin(), order.end(), size_t{0});
   for (int round = 0; round < rounds; ++round) {
@@ -291,16 +340,15 @@ absl::StatusOr<SampleTable> MeasureSession::Sample(absl::Span<const int> subject
       const int index = subjects[position];
       const Subject& subject = subjects_[index];
       bench_.at(Stage::kLaunch, index, Doing("running", *subject.prepared));
-      absl::StatusOr<double> us = 0.0;
-      if (subject.launches == 0) us = Calibrate(index);
-      if (us.ok()) us = TimeEpoch(index, subject.launches, phase);
+      const int launches = LaunchesOf(subject);
+      const absl::StatusOr<double> us = TimeEpoch(index, launches, phase);
       if (!us.ok()) {
         if (IsOfTheJob(us.status())) return us.status();
         *fault = RuntimeError(index, us.status());
         return table;
       }
       table.back()[position] = *us;
-      const double epoch_us = *us * subject.launches;
+      const double epoch_us = *us * launches;
       info_.least_epoch_us =
           info_.least_epoch_us == 0 ? epoch_us : std::min(info_.least_epoch_us, epoch_us);
       if (++epochs_ % kSentinelEpochs == 0 && sentinel_ != nullptr) {
@@ -325,7 +373,7 @@ bool MeasureSession::SameScalars(size_t a, size_t b) const {
 absl::StatusOr<Outcome> MeasureSession::Check(int index) {
   const Subject& subject = subjects_[index];
   const OpSpec& spec = op_.spec();
-  const int launches = std::max(subject.launches, 1);
+  const int launches = subject.calibrated() ? LaunchesOf(subject) : 1;
   const size_t first = ring_.Start(mode_.launch, launches, random_(), cursor_);
   const size_t epoch_sets = std::min(static_cast<size_t>(launches), ring_.sets);
   const size_t chosen = (first + random_() % epoch_sets) % ring_.sets;

@@ -4,7 +4,9 @@
 //
 // A sample is the time of an epoch over its launches: the subject's whole plan, clears included, as
 // serving runs it. An epoch is long enough for the clock (SessionOptions::epoch_us) and lies
-// between two events. Planning is timed apart, on the host.
+// between two events. All subjects have as many launches an epoch, as many as the fastest needs: an
+// epoch's beginning takes its time too, and 10 launches share it otherwise than 16. Planning is
+// timed apart, on the host.
 //
 // Graph mode records an epoch and replays it; eager mode launches one by one. Cold caches: every
 // launch takes the next buffer set of a ring (tuner/worker/ring.h), epoch after epoch and subject
@@ -18,6 +20,8 @@
 // On cuda something untimed runs before the epoch, so that the host's work for its beginning is
 // hidden: one launch of the subject (it also brings the code into the caches), then, before a
 // graph, the sentinel, which touches no memory.
+//
+// On cuda a session begins with the sentinel, until the clock is steady.
 //
 // Sentinel: every kSentinelEpochs epochs, a few milliseconds on a GPU, however many subjects race;
 // throttle reasons are read while it runs.
@@ -87,7 +91,8 @@ class MeasureSession {
   struct Subject {
     PreparedPtr prepared;
     LaunchPlan plan;
-    int launches = 0;  // of an epoch; 0: not calibrated yet
+    double launch_us = -1;
+    bool calibrated() const { return launch_us >= 0; }
   };
   MeasureSession(Bench& bench, const Operation& op) : bench_(bench), op_(op) {}
   absl::Status Plan(const AxisVector& axes, std::vector<PreparedPtr> prepared);
@@ -103,7 +108,9 @@ class MeasureSession {
   absl::Status Replay(const Subject& subject, Graph* graph, int launches, size_t first);
   absl::Status LeadIn(const Subject& subject, bool graph, size_t first);
   absl::StatusOr<double> TimeEpoch(int index, int launches, size_t phase);
-  absl::StatusOr<double> Calibrate(int index);  // a launch's time, microseconds
+  absl::Status Calibrate(int index);
+  int LaunchesOf(const Subject& subject) const;  // of its epochs
+  absl::Status WarmUp();
   absl::Status RunSentinel();
 
   Bench& bench_;
@@ -117,6 +124,8 @@ class MeasureSession {
   std::unique_ptr<Sentinel> sentinel_;
   Recordings recordings_;
   Ring ring_;
+  int launches_ = 0;  // of an epoch, but of very slow subjects
+  bool warm_ = false;
   size_t cursor_ = 0;  // behind what was last used of the ring
   int64_t epochs_ = 0;
   SessionInfo info_;
