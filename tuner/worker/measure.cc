@@ -229,6 +229,12 @@ absl::Status MeasureSession::LeadIn(const Subject& subject, bool graph, size_t f
   return graph && gpu && sentinel_ != nullptr ? sentinel_->Launch(bench_.stream) : absl::OkStatus();
 }
 
+absl::Status MeasureSession::FirstTurn(int index) {
+  bench_.at(Stage::kLaunch, index, Doing("running", *subjects_[index].prepared));
+  KVR_RETURN_IF_ERROR(Replay(subjects_[index], nullptr, static_cast<int>(ring_.sets), cursor_));
+  return bench_.device.Synchronize(bench_.stream);
+}
+
 absl::StatusOr<double> MeasureSession::TimeEpoch(int index, int launches, size_t phase) {
   const Subject& subject = subjects_[index];
   const size_t first = ring_.Start(mode_.launch, launches, phase, cursor_);
@@ -243,6 +249,7 @@ absl::StatusOr<double> MeasureSession::TimeEpoch(int index, int launches, size_t
 }
 
 absl::Status MeasureSession::Calibrate(int index) {
+  bench_.at(Stage::kLaunch, index, Doing("running", *subjects_[index].prepared));
   const int most =
       kMostLaunches / static_cast<int>(ring_.period()) * static_cast<int>(ring_.period());
   int launches = 1;
@@ -272,10 +279,9 @@ int MeasureSession::LaunchesOf(const Subject& subject) const {
                                  : ring_.WholeTurns(std::max(static_cast<int>(long_epoch), 1));
 }
 
-absl::Status MeasureSession::WarmUp() {
-  if (warm_ || sentinel_ == nullptr || bench_.device.info().kind != "cuda") return absl::OkStatus();
+absl::Status MeasureSession::SteadyClock() {
+  if (sentinel_ == nullptr || bench_.device.info().kind != "cuda") return absl::OkStatus();
   bench_.at(Stage::kPrepare, -1, "warming up");
-  warm_ = true;
   const auto start = std::chrono::steady_clock::now();
   std::deque<double> clocks;
   for (;;) {
@@ -317,13 +323,17 @@ absl::Status MeasureSession::RunSentinel() {
 absl::StatusOr<SampleTable> MeasureSession::Sample(absl::Span<const int> subjects, int rounds,
                                                    Outcome* fault) {
   recordings_.KeepOnly(subjects);
-  KVR_RETURN_IF_ERROR(WarmUp());
   SampleTable table;
+  if (!steady_) KVR_RETURN_IF_ERROR(SteadyClock());
+  steady_ = true;
   const int launches_before = launches_;
   for (int index : subjects) {
     if (subjects_[index].calibrated()) continue;
-    bench_.at(Stage::kLaunch, index, Doing("running", *subjects_[index].prepared));
-    if (const absl::Status status = Calibrate(index); !status.ok()) {
+    absl::Status status;
+    if (info_.cold && !turned_) status = FirstTurn(index);
+    turned_ |= status.ok();
+    if (status.ok()) status = Calibrate(index);
+    if (!status.ok()) {
       if (IsOfTheJob(status)) return status;
       *fault = RuntimeError(index, status);
       return table;
