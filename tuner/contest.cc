@@ -230,18 +230,8 @@ std::string Contest::Record(const Axes& axes, std::string_view stage, const Sess
   if (bench_.journal == nullptr) return "";
   std::string session = bench_.journal->BeginSession();
   for (const Side side : {kIncumbent, kChallenger}) {
-    const Candidate& contestant = sides_[who[side]];
-    ledger::Trial trial;
+    ledger::Trial trial = TrialOf(sides_[who[side]], built_[who[side]], axes, mode_, stage);
     trial.session = session;
-    trial.op = op_.name();
-    trial.variant = contestant.variant->name;
-    trial.version = contestant.variant->version;
-    trial.fingerprint = contestant.variant->fingerprint.Hex();
-    trial.config = ConfigText(contestant.config);
-    trial.axes = AxesText(axes);
-    if (built_[who[side]].ok()) trial.binary = built_[who[side]]->binary->key.Hex();
-    trial.mode = ModeText(mode_);
-    trial.stage = std::string(stage);
     trial.status = std::string(TrialStatusName(result.findings[side].status));
     trial.reason =
         result.findings[side].reason.empty() ? result.trouble : result.findings[side].reason;

@@ -60,6 +60,7 @@ absl::StatusOr<std::optional<RejectedBefore>> Rejections::Tried(const Candidate&
     // Wrong numbers are wrong in every mode; slow is slow in one.
     if (trial->status != passed) return RejectedBefore{trial->status, trial->reason, trial->time};
     if (trial->mode != mode_) continue;
+    if (trial->outcome.empty()) continue;  // measured, but not in a race
     if (trial->outcome != "dropped") break;
     KVR_ASSIGN_OR_RETURN(const bool trouble, InTrouble(trial->session));
     if (trouble) continue;

@@ -60,18 +60,8 @@ void Tuner::Cut(std::string what) {
 
 ledger::Trial Tuner::RecordOf(const Candidate& candidate, const AxisVector& axes,
                               std::string_view stage) const {
-  ledger::Trial trial;
-  trial.op = work_.op->name();
-  trial.variant = candidate.variant->name;
-  trial.version = candidate.variant->version;
-  trial.fingerprint = candidate.variant->fingerprint.Hex();
-  trial.config = ConfigText(candidate.config);
-  trial.axes = AxesText(NamedAxes(work_.op->spec(), axes));
-  trial.binary = BuiltOf(candidate)->binary->key.Hex();
-  trial.mode = ModeText(request_.mode);
-  trial.stage = std::string(stage);
-  trial.status = std::string(TrialStatusName(TrialStatus::kPassed));
-  return trial;
+  return kvr::TrialOf(candidate, BuiltOf(candidate), NamedAxes(work_.op->spec(), axes),
+                      request_.mode, stage);
 }
 
 absl::Status Tuner::Prepare() {

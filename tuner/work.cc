@@ -194,4 +194,20 @@ WorkItem ItemOf(const Candidate& candidate, std::string binary_path) {
   return item;
 }
 
+ledger::Trial TrialOf(const Candidate& candidate, const absl::StatusOr<Built>& built,
+                      const Axes& axes, MeasureMode mode, std::string_view stage) {
+  ledger::Trial trial;
+  trial.op = candidate.variant->op;
+  trial.variant = candidate.variant->name;
+  trial.version = candidate.variant->version;
+  trial.fingerprint = candidate.variant->fingerprint.Hex();
+  trial.config = ConfigText(candidate.config);
+  trial.axes = AxesText(axes);
+  if (built.ok()) trial.binary = built->binary->key.Hex();
+  trial.mode = ModeText(mode);
+  trial.stage = std::string(stage);
+  trial.status = std::string(TrialStatusName(TrialStatus::kPassed));
+  return trial;
+}
+
 }  // namespace kvr

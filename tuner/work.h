@@ -14,6 +14,7 @@
 #include "core/op.h"
 #include "jit/jit.h"
 #include "registry/catalog.h"
+#include "tuner/ledger/records.h"
 #include "tuner/space.h"
 #include "tuner/tune.h"
 
@@ -47,5 +48,8 @@ bool Cancelled(const Workbench& bench);
 // The seeds of `count` input sets; `seed` 0 is drawn anew and stored back.
 std::vector<uint64_t> Seeds(uint64_t* seed, int count);
 WorkItem ItemOf(const Candidate& candidate, std::string binary_path);
+// What the ledger keeps of a trial before anything came of it: who, where, how.
+ledger::Trial TrialOf(const Candidate& candidate, const absl::StatusOr<Built>& built,
+                      const Axes& axes, MeasureMode mode, std::string_view stage);
 
 }  // namespace kvr
