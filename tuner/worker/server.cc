@@ -90,8 +90,15 @@ absl::Status WorkerServer::Dispatch(const Request& request, Message* reply) {
   // Any other job gives the session's memory back first.
   session_.reset();
   session_items_.clear();
+  KVR_RETURN_IF_ERROR(CheckRoom(op->spec(), axes));
   return request.job == Job::kVerify ? Verify(request, *op, axes, reply)
                                      : OpenSession(request, *op, axes, reply);
+}
+
+absl::Status WorkerServer::CheckRoom(const OpSpec& op, const AxisVector& axes) {
+  std::vector<int64_t> sizes;
+  for (const TensorView& tensor : TensorShapes(op, axes)) sizes.push_back(tensor.bytes());
+  return Arena::Create(bench_.device, bench_.memory, sizes, /*fence=*/0).status();
 }
 
 absl::StatusOr<PreparedPtr> WorkerServer::LoadItem(const Catalog::Op& op, const WorkItem& item) {

@@ -45,6 +45,8 @@ class WorkerServer {
                            Message* reply);
   absl::Status Sample(const Request& request, Message* reply);
   absl::Status Check(const Request& request, Message* reply);
+  // Is there room for the op's tensors? Asked before minutes of computing their reference.
+  absl::Status CheckRoom(const OpSpec& op, const AxisVector& axes);
   absl::StatusOr<PreparedPtr> LoadItem(const Catalog::Op& op, const WorkItem& item);
   absl::Status CheckSubjects(const Request& request, size_t count) const;
 
