@@ -154,6 +154,7 @@ void PrintText(const OpSpec& op, const AbReport& report) {
 }
 
 absl::StatusOr<int> RunAb(const GlobalOptions& global, const AbOptions& options) {
+  KVR_RETURN_IF_ERROR(CheckLedger(options));
   AbRequest request;
   request.op = options.op;
   request.incumbent = options.incumbent;

@@ -126,6 +126,7 @@ void PrintText(const OpSpec& op, const NoiseReport& report) {
 }
 
 absl::StatusOr<int> RunNoise(const GlobalOptions& global, const NoiseOptions& options) {
+  KVR_RETURN_IF_ERROR(CheckLedger(options));
   NoiseRequest request;
   request.op = options.op;
   request.contestant = options.contestant;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 
@@ -51,7 +52,10 @@ Json ToJson(const TuneReport& report) {
          {"verdict", key.verdict},
          {"reason", key.reason},
          {"gain", key.gain},
-         {"interval", {NumberJson(key.difference.low), NumberJson(key.difference.high)}},
+         // Of the challenger's time against the incumbent's, as gain is: 0.1 is 10 % less.
+         {"gain_interval",
+          {NumberJson(-std::expm1(key.difference.high)),
+           NumberJson(-std::expm1(key.difference.low))}},
          {"rounds", key.rounds},
          {"band", key.band},
          {"band_source", key.band_source},
@@ -127,6 +131,7 @@ absl::Status CheckDestination(const TuneOptions& options) {
 
 absl::StatusOr<int> RunTune(const GlobalOptions& global, const TuneOptions& options) {
   KVR_RETURN_IF_ERROR(CheckDestination(options));
+  KVR_RETURN_IF_ERROR(CheckLedger(options));
   TuneRequest request;
   KVR_RETURN_IF_ERROR(FillRequest(options, &request));
   request.selection_file = options.selections;

@@ -194,12 +194,15 @@ void PrintFailedAndPruned(const TuneReport& report) {
     pruned.Add(config.variant, "", config.reason);
   }
   for (const Tally& tally : failed.all()) {
-    Print(StrCat("failed: ", tally.variant, ": ", Count(static_cast<size_t>(tally.count), "run"),
-                 ": ", tally.label, ": ", tally.reason, "\n"));
+    Print(
+        Wrap(StrCat("failed: ", tally.variant, ": ", Count(static_cast<size_t>(tally.count), "run"),
+                    ": ", tally.label, ": ", tally.reason),
+             TerminalWidth(), 2));
   }
   for (const Tally& tally : pruned.all()) {
-    Print(StrCat("pruned: ", tally.variant, ": ", Count(static_cast<size_t>(tally.count), "config"),
-                 ": ", tally.reason, "\n"));
+    Print(Wrap(StrCat("pruned: ", tally.variant, ": ",
+                      Count(static_cast<size_t>(tally.count), "config"), ": ", tally.reason),
+               TerminalWidth(), 2));
   }
   Print(StrCat(Count(report.pruned.size(), "config"), " pruned before running, ", failures,
                " failed; measured on ", report.device.name, "\n"));
@@ -228,6 +231,13 @@ void PrintRejected(const TuneReport& report) {
 // As times compare: half the time is -50 %, whatever the logarithm.
 std::string Change(double log_ratio) {
   return absl::StrFormat("%+.1f %%", 100 * std::expm1(log_ratio));
+}
+
+// A verdict is the challenger's, whom the table does not show where the incumbent stays.
+std::string Said(const TunedKey& key) {
+  if (key.verdict.empty()) return "-";
+  return key.incumbent_kept ? StrCat("kept; ", key.challenger_variant, ": ", key.verdict)
+                            : key.verdict;
 }
 
 // "w8 {BLOCK_H=16} against it: -3.2 % (-3.9 to -2.5) in 24 rounds, noise band ±1.0 % (...): WIN"
@@ -294,10 +304,9 @@ void PrintTuneText(const Catalog& catalog, const std::string& op, const std::str
     table.Row({AxesText(key.key), key.variant.empty() ? "nothing" : key.variant,
                key.variant.empty() ? "" : ShortConfig(catalog, op, key.variant, key.config),
                key.variant.empty() ? "-" : Microseconds(key.median_us),
-               raced ? Microseconds(key.incumbent_us) : "-",
-               key.verdict.empty() ? "-" : key.verdict});
+               raced ? Microseconds(key.incumbent_us) : "-", Said(key)});
   }
-  Print(table.Render(TerminalWidth()));
+  if (!table.empty()) Print(table.Render(TerminalWidth()));
   for (const TunedKey& key : report.selections) PrintVerdict(catalog, op, key);
   PrintVariants(catalog, op, report);
   PrintShapes(catalog, op, report);

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "absl/time/time.h"
+#include "cli/ledger.h"
 #include "core/status.h"
 #include "core/strings.h"
 
@@ -42,6 +43,14 @@ absl::StatusOr<double> BudgetOf(const OpOptions& options) {
                "give a number and a unit, as in 60s, 5m or 1h30m");
 }
 
+absl::Status CheckLedger(const OpOptions& options) {
+  if (options.ledger.empty()) return absl::OkStatus();
+  const absl::Status opened = OpenLedger(options.ledger).status();
+  if (opened.ok()) return opened;
+  return Error(absl::StatusCode::kInvalidArgument, StrCat("--ledger: ", What(opened)),
+               StrCat(Fix(opened), "; or --ledger none"));
+}
+
 TuneSettings Settings(const GlobalOptions& global, const OpOptions& options,
                       ProgressBar* progress) {
   TuneSettings settings;
@@ -56,7 +65,7 @@ TuneSettings Settings(const GlobalOptions& global, const OpOptions& options,
 }
 
 int Interrupted() {
-  std::fputs("kvr: interrupted; what was finished is above\n", stderr);
+  std::fputs("kvr: interrupted; only what was finished is told\n", stderr);
   return kInterrupted;
 }
 

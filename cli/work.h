@@ -18,6 +18,9 @@ absl::Status FillRequest(const OpOptions& options, WorkRequest* request);
 absl::StatusOr<std::vector<Axes>> ParseShapes(const OpOptions& options);
 absl::StatusOr<MeasureMode> ModeOf(const OpOptions& options);
 absl::StatusOr<double> BudgetOf(const OpOptions& options);  // 0: none
+// A ledger that --ledger names and that cannot be written: said before anything is measured, where
+// the default one only costs the record.
+absl::Status CheckLedger(const OpOptions& options);
 TuneSettings Settings(const GlobalOptions& global, const OpOptions& options, ProgressBar* progress);
 
 int Interrupted();  // says so on stderr; kInterrupted
