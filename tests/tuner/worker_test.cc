@@ -277,6 +277,20 @@ TEST_F(WorkerTest, TheMemoryLimitIsAnErrorOfTheJobAndTheWorkerLivesOn) {
   EXPECT_EQ((*worker)->respawns(), 0);
 }
 
+TEST_F(WorkerTest, MemoryIsAskedForBeforeMinutesOfReference) {
+  WorkerOptions options = NullWorker();
+  options.memory_bytes = 1 << 20;
+  options.prepare_timeout_s = 5;  // where the reference came first, this would be over
+  const auto worker = WorkerClient::Start(options);
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  WorkShape large = shape_;
+  large.axes["num_tokens"] = 512;
+  large.axes["num_qo_heads"] = 128;
+  large.axes["topk"] = 4096;
+  EXPECT_THAT(std::string((*worker)->Verify(large, item_).status().message()),
+              HasSubstr("insufficient memory"));
+}
+
 TEST_F(WorkerTest, ABinaryFileThatIsNotWholeIsARuntimeErrorOfItsItem) {
   const auto worker = WorkerClient::Start(NullWorker());
   ASSERT_TRUE(worker.ok()) << worker.status();
