@@ -80,6 +80,11 @@ absl::StatusOr<AbShape> DecideQuickly(PairedSession& session, const stats::Quick
     shape.reason = "interrupted before the numbers were checked again";
   } else if (result.stopped && shape.verdict == Verdict::kInconclusive) {
     shape.reason = StrCat("stopped after ", result.rounds(), " rounds");
+  } else if (shape.verdict == Verdict::kInconclusive &&
+             stats::BandTooWide(shape.interval, options)) {
+    shape.reason = absl::StrFormat("the noise band is ±%.1f %%: too wide to call them equal",
+                                   100 * options.band);
+    shape.band_too_wide = true;
   }
   shape.sessions.push_back(std::move(result));
   FillMedians(shape);
@@ -310,6 +315,13 @@ class Comparing {
                                               [&] { return time_.Going(); }, watch));
     decided.axes = shape.axes;
     decided.band = shape.band;
+    if (decided.band_too_wide && shape.band.sessions < stats::kNoiseSessions) {
+      const std::string careful = NoiseCommand(
+          bench_, op_->spec(), absl::MakeConstSpan(&shape.band.axes, 1), request_.mode);
+      if (!careful.empty()) {
+        StrAppend(&decided.reason, "; measure it with care (`", careful, "`)");
+      }
+    }
     shape = std::move(decided);
     const SessionResult& result = shape.sessions.front();
     report_.session = Merge(report_.session, result.info);

@@ -60,6 +60,7 @@ struct AbShape {
   double difference = std::numeric_limits<double>::quiet_NaN();
   stats::Interval interval;             // 95 %
   BandInUse band;                       // quick only
+  bool band_too_wide = false;           // for their equality to show; quick only
   bool regression_excluded = false;     // ship only
   double p_win = 1, p_loss = 1;         // ship only
   int rounds = 0;                       // in all

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -108,6 +109,31 @@ std::string BandSourceText(const BandInUse& band) {
                          band.fresh ? "measured now" : band.measured.substr(0, 10));
 }
 
+std::string NoiseCommand(const Workbench& bench, const OpSpec& op, absl::Span<const Axes> shapes,
+                         MeasureMode mode) {
+  if (bench.journal == nullptr || bench.journal->ledger() == nullptr) return "";
+  std::string command = StrCat("kvr noise ", op.name);
+  for (const Axes& axes : shapes) {
+    std::string text = ShapeText(op, axes);
+    if (text == ShapeText(op, {})) {  // all at their defaults
+      if (shapes.size() == 1) break;
+      text = AxesText(axes);
+    }
+    StrAppend(&command, " --axes ", text);
+  }
+  std::string spoken = ModeText(mode);
+  std::replace(spoken.begin(), spoken.end(), ' ', ',');
+  if (ModeText(mode) != ModeText({})) StrAppend(&command, " --mode ", spoken);
+  if (bench.worker.device != WorkerOptions().device) {
+    StrAppend(&command, " --device ", bench.worker.device);
+  }
+  const std::filesystem::path ledger(bench.journal->ledger()->path());
+  if (ledger.parent_path() != std::filesystem::path(ledger::DefaultLedgerDirectory())) {
+    StrAppend(&command, " --ledger ", ledger.parent_path().string());
+  }
+  return command;
+}
+
 absl::StatusOr<BandInUse> FindBand(const ledger::Ledger* ledger, const BandKey& key,
                                    const Axes& axes, absl::Time now) {
   BandInUse none;
@@ -152,10 +178,11 @@ absl::StatusOr<std::vector<BandInUse>> FindOrMeasureBands(
   KVR_ASSIGN_OR_RETURN(const Catalog::Op* op, bench.catalog.FindOp(key.op));
   PhaseProgress progress(bench.progress, Phase::kMeasure,
                          stats::kShortNoiseSessions * static_cast<int>(missing.size()));
+  const std::string careful = NoiseCommand(bench, op->spec(), missing, key.mode);
   progress.Note(StrCat("no noise band is stored for ", missing.size(), " of ", shapes.size(),
                        shapes.size() == 1 ? " shape" : " shapes", " in mode ", ModeText(key.mode),
-                       ": measuring a short one; `kvr noise ", key.op,
-                       "` measures one with care, which is narrower"));
+                       ": measuring a short one",
+                       careful.empty() ? "" : StrCat("; `", careful, "` measures one with care")));
   SessionsPlan plan;
   plan.sessions = stats::kShortNoiseSessions;
   plan.rounds = kShortNoiseRounds;

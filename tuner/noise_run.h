@@ -49,6 +49,11 @@ struct BandInUse {
 // "±1.2 % (20 sessions, 2026-11-30)", "±2.0 % (3 sessions, measured now)".
 std::string BandSourceText(const BandInUse& band);
 
+// "kvr noise mla_sparse_decode --axes num_tokens=64 --device host": the whole command that measures
+// and keeps the bands of these shapes with care. Empty: the bench has no ledger to keep them in.
+std::string NoiseCommand(const Workbench& bench, const OpSpec& op, absl::Span<const Axes> shapes,
+                         MeasureMode mode);
+
 // What a band belongs to, but for its shape.
 struct BandKey {
   std::string device_uuid, driver, op;

@@ -228,6 +228,15 @@ TEST(Quick, StopsAtALookThatDecidesAndAtTheLastRound) {
   EXPECT_EQ(never.rounds, kQuickRounds);
 }
 
+// A short band of a loaded machine says that nothing is known, not that nothing differs.
+TEST(Quick, AWideBandMakesNothingEqualAndIsTheReason) {
+  const AbShape shape = Quick({.ratio = 1.1}, 0.27);
+  EXPECT_EQ(shape.verdict, Verdict::kInconclusive);
+  EXPECT_TRUE(shape.band_too_wide);
+  EXPECT_EQ(shape.reason, "the noise band is ±27.0 %: too wide to call them equal");
+  EXPECT_EQ(Quick({.ratio = 1.01}, 0.27).verdict, Verdict::kEquivalent);
+}
+
 TEST(Quick, TroubleMakesItInvalidHoweverClearTheSamplesAre) {
   const AbShape shape = Quick({.ratio = 0.5, .trouble_at = 4});
   EXPECT_EQ(shape.verdict, Verdict::kInvalid);

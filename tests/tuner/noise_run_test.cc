@@ -175,6 +175,30 @@ TEST_F(NoiseRunTest, AMissingBandIsMeasuredShortStoredAndSaidSo) {
   EXPECT_EQ(again[0].estimate.session_medians, measured[0].estimate.session_medians);
 }
 
+TEST_F(NoiseRunTest, TheHintIsAWholeCommand) {
+  Journal journal = MakeJournal();
+  key_.mode = {LaunchMode::kEager, CacheMode::kHot};
+  Axes other = axes_;
+  other["topk"] = 1024;
+  FindOrMeasure(&journal, {other});
+  EXPECT_THAT(notes_.text,
+              HasSubstr("`kvr noise decode --axes topk=1024 --mode eager,hot --ledger " +
+                        directory_ + "` measures one with care\n"));
+  notes_.text.clear();
+  FindOrMeasure(nullptr, {axes_});
+  EXPECT_THAT(notes_.text, HasSubstr("measuring a short one\n"));
+
+  Workbench bench{*catalog_, *jit_, {}};
+  bench.journal = &journal;
+  bench.worker.device = "host";
+  setenv("KVR_LEDGER_DIR", directory_.c_str(), 1);
+  EXPECT_EQ(NoiseCommand(bench, Op().spec(), std::vector<Axes>{axes_}, {}),
+            "kvr noise decode --device host");
+  EXPECT_EQ(NoiseCommand(bench, Op().spec(), std::vector<Axes>{axes_, other}, {}),
+            "kvr noise decode --axes " + AxesText(axes_) + " --axes topk=1024 --device host");
+  unsetenv("KVR_LEDGER_DIR");
+}
+
 TEST_F(NoiseRunTest, WithoutALedgerTheBandIsMeasuredAndNotKept) {
   EXPECT_FALSE(FindOrMeasure(nullptr, {axes_})[0].in_ledger);
   Journal none(nullptr, {}, nullptr);

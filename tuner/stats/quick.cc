@@ -6,12 +6,27 @@
 
 namespace kvr::stats {
 
-Verdict Judge(const Interval& interval, double band, double equivalence) {
-  const double same = std::max(band, equivalence);
-  if (interval.high < -band) return Verdict::kWin;
-  if (interval.low > band) return Verdict::kLoss;
-  if (interval.low > -same && interval.high < same) return Verdict::kEquivalent;
-  return Verdict::kInconclusive;
+namespace {
+
+bool Inside(const Interval& interval, double reach) {
+  return interval.low > -reach && interval.high < reach;
+}
+
+}  // namespace
+
+double EquivalenceMargin(const QuickOptions& options) {
+  return std::clamp(options.band, options.equivalence, options.most_equivalence);
+}
+
+Verdict Judge(const Interval& interval, const QuickOptions& options) {
+  if (interval.high < -options.band) return Verdict::kWin;
+  if (interval.low > options.band) return Verdict::kLoss;
+  return Inside(interval, EquivalenceMargin(options)) ? Verdict::kEquivalent
+                                                      : Verdict::kInconclusive;
+}
+
+bool BandTooWide(const Interval& interval, const QuickOptions& options) {
+  return Inside(interval, options.band) && !Inside(interval, EquivalenceMargin(options));
 }
 
 void QuickComparison::Add(double incumbent_us, double challenger_us) {
@@ -29,7 +44,7 @@ void QuickComparison::Invalidate(std::string_view reason) {
 
 Verdict QuickComparison::verdict() const {
   if (!why_invalid_.empty()) return Verdict::kInvalid;
-  return Judge(interval(), options_.band, options_.equivalence);
+  return Judge(interval(), options_);
 }
 
 bool QuickComparison::done() const {

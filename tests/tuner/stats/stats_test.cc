@@ -93,13 +93,29 @@ TEST(Noise, RefusesWhatIsNoSession) {
 }
 
 TEST(Judge, ReadsAnIntervalInTheStatedOrder) {
-  EXPECT_EQ(Judge({-0.05, -0.011}, 0.01, 0.02), Verdict::kWin);
-  EXPECT_EQ(Judge({0.011, 0.05}, 0.01, 0.02), Verdict::kLoss);
-  EXPECT_EQ(Judge({-0.019, 0.019}, 0.01, 0.02), Verdict::kEquivalent);
-  EXPECT_EQ(Judge({-0.015, -0.011}, 0.01, 0.02), Verdict::kWin);  // small, but beyond the band
-  EXPECT_EQ(Judge({-0.03, 0.01}, 0.01, 0.02), Verdict::kInconclusive);
-  EXPECT_EQ(Judge({-0.03, 0.03}, 0.04, 0.02), Verdict::kEquivalent);
-  EXPECT_EQ(Judge({}, 0.01, 0.02), Verdict::kInconclusive);
+  const auto judge = [](Interval interval, double band = 0.01) {
+    return Judge(interval, {.band = band});
+  };
+  EXPECT_EQ(judge({-0.05, -0.011}), Verdict::kWin);
+  EXPECT_EQ(judge({0.011, 0.05}), Verdict::kLoss);
+  EXPECT_EQ(judge({-0.019, 0.019}), Verdict::kEquivalent);
+  EXPECT_EQ(judge({-0.015, -0.011}), Verdict::kWin);  // small, but beyond the band
+  EXPECT_EQ(judge({-0.03, 0.01}), Verdict::kInconclusive);
+  EXPECT_EQ(judge({-0.03, 0.03}, 0.04), Verdict::kEquivalent);
+  EXPECT_EQ(judge({}), Verdict::kInconclusive);
+}
+
+TEST(Judge, CallsNothingEqualThatMayDifferByMoreThanFivePercent) {
+  const QuickOptions wide{.band = 0.27};
+  EXPECT_EQ(Judge({-0.12, 0.22}, wide), Verdict::kInconclusive);
+  EXPECT_TRUE(BandTooWide({-0.12, 0.22}, wide));
+  EXPECT_EQ(Judge({-0.049, 0.049}, wide), Verdict::kEquivalent);
+  EXPECT_FALSE(BandTooWide({-0.049, 0.049}, wide));
+  EXPECT_EQ(Judge({-0.051, 0.02}, wide), Verdict::kInconclusive);
+  // No band would tell.
+  EXPECT_FALSE(BandTooWide({-0.3, 0.22}, wide));
+  EXPECT_FALSE(BandTooWide({}, wide));
+  EXPECT_FALSE(BandTooWide({-0.03, 0.01}, {.band = 0.01}));
 }
 
 TEST(Holm, StepsDown) {
