@@ -11,6 +11,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <sstream>
 #include <type_traits>
 #include <vector>
 
@@ -57,11 +58,15 @@ struct LedgerCommand {
 
 // The ledger that must be there.
 absl::StatusOr<std::unique_ptr<ledger::Ledger>> OpenOrSay(const LedgerCommand& command,
-                                                          bool read_only) {
+                                                          std::string_view who, bool read_only) {
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<ledger::Ledger> ledger,
                        OpenLedger(command.directory, {.read_only = read_only}));
   if (ledger != nullptr) return ledger;
-  return Error(absl::StatusCode::kInvalidArgument, "no ledger is named", "give one with --ledger");
+  return Error(absl::StatusCode::kInvalidArgument,
+               StrCat(who, " needs a ledger: ",
+                      command.directory.empty() ? "neither an option nor the environment names one"
+                                                : "--ledger none names none"),
+               "name its directory with --ledger");
 }
 
 template <class Record>
@@ -232,7 +237,7 @@ absl::StatusOr<int> RunList(const GlobalOptions& global, const LedgerCommand& co
       std::find(std::begin(kKinds), std::end(kKinds), command.kind) == std::end(kKinds)) {
     return UnknownName("kind of record", command.kind, kKinds);
   }
-  absl::StatusOr<std::unique_ptr<ledger::Ledger>> ledger = OpenOrSay(command, true);
+  absl::StatusOr<std::unique_ptr<ledger::Ledger>> ledger = OpenOrSay(command, "ls", true);
   if (absl::IsNotFound(ledger.status())) {  // nothing was measured yet: no fault
     if (global.json) {
       PrintJson({{"ledger", nullptr}, {"records", Json::array()}});
@@ -345,7 +350,8 @@ absl::Status Look(const ledger::Ledger& ledger, const std::string& prefix,
 }
 
 absl::StatusOr<int> RunShow(const GlobalOptions& global, const LedgerCommand& command) {
-  KVR_ASSIGN_OR_RETURN(const std::unique_ptr<ledger::Ledger> ledger, OpenOrSay(command, true));
+  KVR_ASSIGN_OR_RETURN(const std::unique_ptr<ledger::Ledger> ledger,
+                       OpenOrSay(command, "show", true));
   std::vector<Found> found;
   KVR_RETURN_IF_ERROR(Look<Publication>(*ledger, command.uid, found));
   KVR_RETURN_IF_ERROR(Look<Verdict>(*ledger, command.uid, found));
@@ -375,19 +381,21 @@ absl::StatusOr<int> RunShow(const GlobalOptions& global, const LedgerCommand& co
   return kDone;
 }
 
-absl::StatusOr<int> RunExport(const GlobalOptions&, const LedgerCommand& command) {
-  KVR_ASSIGN_OR_RETURN(const std::unique_ptr<ledger::Ledger> ledger, OpenOrSay(command, true));
+absl::StatusOr<int> RunExport(const GlobalOptions& global, const LedgerCommand& command) {
+  KVR_ASSIGN_OR_RETURN(const std::unique_ptr<ledger::Ledger> ledger,
+                       OpenOrSay(command, "export", true));
   if (command.file.empty() || command.file == "-") {
-    KVR_RETURN_IF_ERROR(ledger->Export(std::cout));
+    KVR_RETURN_IF_ERROR(ledger->Export(std::cout).status());
     return kDone;
   }
   // Aside and renamed: a full disk leaves no half of one.
   const std::string aside = command.file + ".tmp";
   std::ofstream file(aside, std::ios::trunc);
-  absl::Status status =
-      file ? ledger->Export(file)
-           : Error(absl::StatusCode::kInvalidArgument, StrCat("cannot write ", command.file),
-                   "name a file in a directory that exists and that you may write");
+  absl::StatusOr<int64_t> exported =
+      Error(absl::StatusCode::kInvalidArgument, StrCat("cannot write ", command.file),
+            "name a file in a directory that exists and that you may write");
+  if (file) exported = ledger->Export(file);
+  absl::Status status = exported.status();
   file.close();
   std::error_code error;
   if (status.ok()) std::filesystem::rename(aside, command.file, error);
@@ -398,7 +406,18 @@ absl::StatusOr<int> RunExport(const GlobalOptions&, const LedgerCommand& command
   }
   if (!status.ok()) std::filesystem::remove(aside, error);
   KVR_RETURN_IF_ERROR(status);
+  if (global.json) {
+    PrintJson({{"ledger", ledger->path()}, {"file", command.file}, {"exported", *exported}});
+  } else {
+    Print(StrCat(Count(static_cast<size_t>(*exported), "record"), " of ", ledger->path(), " in ",
+                 command.file, ", environments included\n"));
+  }
   return kDone;
+}
+
+// Is there nothing yet that an import would be added to?
+bool IsFresh(const LedgerCommand& command) {
+  return absl::IsNotFound(OpenLedger(command.directory, {.read_only = true}).status());
 }
 
 absl::StatusOr<int> RunImport(const GlobalOptions& global, const LedgerCommand& command) {
@@ -407,8 +426,19 @@ absl::StatusOr<int> RunImport(const GlobalOptions& global, const LedgerCommand& 
     return Error(absl::StatusCode::kNotFound, StrCat("cannot read ", command.file),
                  "name a file that `kvr ledger export` wrote");
   }
-  KVR_ASSIGN_OR_RETURN(const std::unique_ptr<ledger::Ledger> ledger, OpenOrSay(command, false));
-  KVR_ASSIGN_OR_RETURN(const ledger::Imported imported, ledger->Import(file));
+  // What is refused makes no ledger.
+  std::stringstream text;
+  const bool fresh = IsFresh(command);
+  if (fresh) {
+    text << file.rdbuf();
+    KVR_RETURN_IF_ERROR(ledger::Ledger::Rehearse(text).status());
+    text.clear();
+    text.seekg(0);
+  }
+  KVR_ASSIGN_OR_RETURN(const std::unique_ptr<ledger::Ledger> ledger,
+                       OpenOrSay(command, "import", false));
+  KVR_ASSIGN_OR_RETURN(const ledger::Imported imported,
+                       fresh ? ledger->Import(text) : ledger->Import(file));
   if (global.json) {
     PrintJson({{"ledger", ledger->path()}, {"added", imported.added}, {"known", imported.known}});
   } else {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A lock between processes, beside a file that they replace (PATH.lock). Where the file system has
-// no locks, taking one succeeds and keeps nobody out.
+// A lock between processes, beside a file that they replace (PATH.lock), gone when it is given
+// back. Where the file system has no locks, taking one succeeds and keeps nobody out.
 //
 // Threading: belongs to one thread; two of one process exclude each other too.
 #pragma once
@@ -20,10 +20,11 @@ class FileLock {
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
 
-  // kUnavailable: somebody else held it all the time, or it cannot be made.
+  // Once. kUnavailable: somebody else held it all the time, or it cannot be made.
   absl::Status Take(const std::string& path, double timeout_s);
 
  private:
+  std::string path_;
   int fd_ = -1;
 };
 

@@ -98,7 +98,9 @@ class Ledger(unittest.TestCase):
                                        ({"KVR_LEDGER_DIR": self.path("k")}, "k")):
             self.kvr("ledger", "import", CAMPAIGN, **environment)
             self.assertTrue(os.path.exists(os.path.join(self.scratch, directory, "ledger.db")), directory)
-        self.assertIn("no ledger is named", self.kvr("ledger", "ls", "--ledger", "none", code=2))
+        for command in (("ls",), ("import", CAMPAIGN)):
+            self.assertIn(f"{command[0]} needs a ledger: --ledger none names none",
+                          self.kvr("ledger", *command, "--ledger", "none", code=2))
 
     def test_import_counts_and_takes_all_or_nothing(self):
         first = self.json("ledger", "import", CAMPAIGN, "--ledger", self.ledger)
@@ -110,10 +112,21 @@ class Ledger(unittest.TestCase):
                       self.kvr("ledger", "import", bad, "--ledger", self.ledger, code=2))
         self.assertEqual(len(self.json("ledger", "ls", "--limit", "0", "--ledger", self.ledger)["records"]), 12)
 
+    def test_a_refused_import_leaves_nothing(self):
+        bad = self.path("bad", self.records() + "{}\n")
+        self.assertIn("line 5", self.kvr("ledger", "import", bad, "--ledger", self.ledger, code=2))
+        self.assertFalse(os.path.exists(self.ledger))
+        fleet = self.path("fleet.json")
+        self.kvr("selections", "export", fleet, "--from-ledgers", self.filled("a"))
+        before = sorted(os.listdir(self.scratch))
+        self.kvr("selections", "import", fleet, "--selections", self.path("no.json"), "--profile", "l40s", code=1)
+        self.assertEqual(sorted(os.listdir(self.scratch)), before)
+
     def test_what_is_exported_comes_back(self):
         directory = self.filled("a")
         file = self.path("out.jsonl")
-        self.kvr("ledger", "export", file, "--ledger", directory)
+        self.assertIn("4 records", self.kvr("ledger", "export", file, "--ledger", directory))
+        self.assertEqual(self.json("ledger", "export", file, "--ledger", directory)["exported"], 4)
         with open(file, encoding="utf-8") as lines:
             text = lines.read()
         self.assertEqual(text, self.kvr("ledger", "export", "--ledger", directory))

@@ -149,6 +149,7 @@ TEST_F(PublishTest, WhoeverPublishesAtOnceLosesNoKey) {
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->generation->FindOp(kOp)->selections.size(), size_t{kWriters});
   EXPECT_EQ(file->generation->number(), kWriters);
+  EXPECT_FALSE(std::filesystem::exists(path_ + ".lock"));
 }
 
 TEST_F(PublishTest, ALockThatIsNotGivenBackIsAnErrorInTime) {

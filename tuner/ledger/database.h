@@ -103,11 +103,16 @@ bool Insert(SQLite::Database& database, const Record& record) {
 }
 
 // `where`: SQL, "1" for all; `values` bind its parameters. Oldest first, the newest `limit`.
+// Samples that are left out are not read from the disk either.
 template <class Record>
 std::vector<Record> Select(SQLite::Database& database, const std::string& where,
-                           const std::vector<std::string>& values, int limit) {
+                           const std::vector<std::string>& values, int limit,
+                           Samples samples = Samples::kRead) {
   std::string names = "id, uid";
-  for (const std::string& name : columns::NamesOf<Record>()) names += ", " + columns::Quoted(name);
+  for (const std::string& name : columns::NamesOf<Record>()) {
+    const bool left_out = samples == Samples::kLeaveOut && name == "samples";
+    names += ", " + (left_out ? "x''" : columns::Quoted(name));
+  }
   std::string query = std::string("SELECT ") + names + " FROM " + Record::kTable + " WHERE " +
                       where + " ORDER BY id DESC";
   if (limit > 0) query += " LIMIT " + std::to_string(limit);

@@ -110,9 +110,30 @@ bool ImportLine(SQLite::Database& database, const std::string& text) {
   throw BadLine{StrCat("is of a table '", table, "' that this KVR does not know")};
 }
 
+absl::StatusOr<Imported> ImportAll(SQLite::Database& database, const std::string& path,
+                                   std::istream& in) {
+  int64_t number = 0;
+  Imported imported;
+  try {
+    SQLite::Transaction transaction(database, SQLite::TransactionBehavior::IMMEDIATE);
+    for (std::string text; std::getline(in, text);) {
+      ++number;
+      if (!text.empty()) ++(ImportLine(database, text) ? imported.added : imported.known);
+    }
+    transaction.commit();
+  } catch (const BadLine& bad) {
+    return Error(absl::StatusCode::kInvalidArgument,
+                 StrCat("line ", number, " of the import ", bad.what),
+                 "import what `kvr ledger export` wrote; nothing was taken over");
+  } catch (const SQLite::Exception& error) {
+    return FromSqlite(path, error);
+  }
+  return imported;
+}
+
 }  // namespace
 
-absl::Status Ledger::Export(std::ostream& out) const {
+absl::StatusOr<int64_t> Ledger::Export(std::ostream& out) const {
   const std::lock_guard<std::mutex> lock(impl_->mutex);
   std::set<std::string> written;
   try {
@@ -135,29 +156,19 @@ absl::Status Ledger::Export(std::ostream& out) const {
     return Error(absl::StatusCode::kUnavailable, "the export could not be written",
                  "make room on its disk");
   }
-  return absl::OkStatus();
+  return static_cast<int64_t>(written.size());
 }
 
 absl::StatusOr<Imported> Ledger::Import(std::istream& in) {
   KVR_RETURN_IF_ERROR(impl_->Writable(path_));
   const std::lock_guard<std::mutex> lock(impl_->mutex);
-  int64_t number = 0;
-  Imported imported;
-  try {
-    SQLite::Transaction transaction(*impl_->own, SQLite::TransactionBehavior::IMMEDIATE);
-    for (std::string text; std::getline(in, text);) {
-      ++number;
-      if (!text.empty()) ++(ImportLine(*impl_->own, text) ? imported.added : imported.known);
-    }
-    transaction.commit();
-  } catch (const BadLine& bad) {
-    return Error(absl::StatusCode::kInvalidArgument,
-                 StrCat("line ", number, " of the import ", bad.what),
-                 "import what `kvr ledger export` wrote; nothing was taken over");
-  } catch (const SQLite::Exception& error) {
-    return FromSqlite(path_, error);
-  }
-  return imported;
+  return ImportAll(*impl_->own, path_, in);
+}
+
+absl::StatusOr<Imported> Ledger::Rehearse(std::istream& in) {
+  KVR_ASSIGN_OR_RETURN(const std::unique_ptr<SQLite::Database> nowhere,
+                       OpenDatabase(":memory:", false, /*wal=*/false));
+  return ImportAll(*nowhere, "in memory", in);
 }
 
 }  // namespace kvr::ledger

@@ -164,27 +164,28 @@ absl::Status Ledger::Add(Record record) {
 }
 
 template <class Record>
-absl::StatusOr<std::vector<Record>> Ledger::Find(const Filter& filter, int limit) const {
+absl::StatusOr<std::vector<Record>> Ledger::Find(const Filter& filter, int limit,
+                                                 Samples samples) const {
   KVR_ASSIGN_OR_RETURN(const std::string where, WhereOf<Record>(filter));
   std::vector<std::string> values;
   for (const auto& [column, value] : filter) values.push_back(value);
-  return FindWhere<Record>(where, values, limit);
+  return FindWhere<Record>(where, values, limit, samples);
 }
 
 template <class Record>
 absl::StatusOr<std::vector<Record>> Ledger::FindUid(const std::string& prefix) const {
-  return FindWhere<Record>("substr(uid, 1, length(?1)) = ?1", {prefix}, 0);
+  return FindWhere<Record>("substr(uid, 1, length(?1)) = ?1", {prefix}, 0, Samples::kRead);
 }
 
 template <class Record>
 absl::StatusOr<std::vector<Record>> Ledger::FindWhere(const std::string& where,
                                                       const std::vector<std::string>& values,
-                                                      int limit) const {
+                                                      int limit, Samples samples) const {
   const std::lock_guard<std::mutex> lock(impl_->mutex);
   std::vector<Record> all;
   try {
     for (SQLite::Database* database : impl_->databases()) {
-      for (Record& record : Select<Record>(*database, where, values, limit)) {
+      for (Record& record : Select<Record>(*database, where, values, limit, samples)) {
         all.push_back(std::move(record));
       }
     }
@@ -218,18 +219,18 @@ template absl::Status Ledger::Add(Verdict);
 template absl::Status Ledger::Add(Band);
 template absl::Status Ledger::Add(Publication);
 template absl::Status Ledger::Add(Summary);
-template absl::StatusOr<std::vector<Environment>> Ledger::Find(const Filter&, int) const;
-template absl::StatusOr<std::vector<Build>> Ledger::Find(const Filter&, int) const;
+template absl::StatusOr<std::vector<Environment>> Ledger::Find(const Filter&, int, Samples) const;
+template absl::StatusOr<std::vector<Build>> Ledger::Find(const Filter&, int, Samples) const;
 template absl::StatusOr<std::vector<Build>> Ledger::FindUid(const std::string&) const;
-template absl::StatusOr<std::vector<Trial>> Ledger::Find(const Filter&, int) const;
+template absl::StatusOr<std::vector<Trial>> Ledger::Find(const Filter&, int, Samples) const;
 template absl::StatusOr<std::vector<Trial>> Ledger::FindUid(const std::string&) const;
-template absl::StatusOr<std::vector<Verdict>> Ledger::Find(const Filter&, int) const;
+template absl::StatusOr<std::vector<Verdict>> Ledger::Find(const Filter&, int, Samples) const;
 template absl::StatusOr<std::vector<Verdict>> Ledger::FindUid(const std::string&) const;
-template absl::StatusOr<std::vector<Band>> Ledger::Find(const Filter&, int) const;
+template absl::StatusOr<std::vector<Band>> Ledger::Find(const Filter&, int, Samples) const;
 template absl::StatusOr<std::vector<Band>> Ledger::FindUid(const std::string&) const;
-template absl::StatusOr<std::vector<Publication>> Ledger::Find(const Filter&, int) const;
+template absl::StatusOr<std::vector<Publication>> Ledger::Find(const Filter&, int, Samples) const;
 template absl::StatusOr<std::vector<Publication>> Ledger::FindUid(const std::string&) const;
-template absl::StatusOr<std::vector<Summary>> Ledger::Find(const Filter&, int) const;
+template absl::StatusOr<std::vector<Summary>> Ledger::Find(const Filter&, int, Samples) const;
 template absl::StatusOr<std::vector<Summary>> Ledger::FindUid(const std::string&) const;
 
 }  // namespace kvr::ledger

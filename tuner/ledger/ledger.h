@@ -45,6 +45,9 @@ struct OpenOptions {
 // Column = value, all of which must hold. Columns are those of the record's Fields.
 using Filter = std::vector<std::pair<std::string_view, std::string>>;
 
+// Whether Trial::samples is read too: most of a ledger's bytes.
+enum class Samples { kRead, kLeaveOut };
+
 struct Imported {
   int64_t added = 0, known = 0;  // records; known: there already
 };
@@ -68,7 +71,8 @@ class Ledger {
   // What matches, oldest first; at most the newest `limit`, 0: all. Ids of other hosts' files may
   // coincide with ours: EnvironmentOf answers for a record of any file.
   template <class Record>
-  absl::StatusOr<std::vector<Record>> Find(const Filter& filter, int limit = 0) const;
+  absl::StatusOr<std::vector<Record>> Find(const Filter& filter, int limit = 0,
+                                           Samples samples = Samples::kRead) const;
 
   // Those whose uid begins with `prefix`.
   template <class Record>
@@ -81,17 +85,20 @@ class Ledger {
   }
 
   // Everything, as JSON lines; and back, skipping what is there already. Import stores all of a
-  // stream or nothing; the error names the line.
-  absl::Status Export(std::ostream& out) const;
+  // stream or nothing; the error names the line. Export gives the number of records, environments
+  // included.
+  absl::StatusOr<int64_t> Export(std::ostream& out) const;
   absl::StatusOr<Imported> Import(std::istream& in);
+  // What Import would give in an empty ledger; makes no file.
+  static absl::StatusOr<Imported> Rehearse(std::istream& in);
 
   const std::string& path() const { return path_; }
 
  private:
   template <class Record>
   absl::StatusOr<std::vector<Record>> FindWhere(const std::string& where,
-                                                const std::vector<std::string>& values,
-                                                int limit) const;
+                                                const std::vector<std::string>& values, int limit,
+                                                Samples samples) const;
   struct Impl;
   Ledger(std::unique_ptr<Impl> impl, std::string path);
   absl::StatusOr<Environment> EnvironmentOf(std::string_view table, std::string_view uid) const;

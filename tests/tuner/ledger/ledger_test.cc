@@ -414,6 +414,35 @@ TEST_F(LedgerTest, ExchangesEverythingOnce) {
   EXPECT_EQ(trials[0].samples.size(), 4u);
 }
 
+TEST_F(LedgerTest, LeavesSamplesOutWhenAsked) {
+  auto ledger = Open();
+  Trial trial = TrialOf(*ledger->Remember(Gpu()), "W=4");
+  trial.clock_mhz = 1980;
+  ASSERT_TRUE(ledger->Add(trial).ok());
+  const auto all = ledger->Find<Trial>({});
+  const auto without = ledger->Find<Trial>({}, 0, Samples::kLeaveOut);
+  ASSERT_TRUE(without.ok()) << without.status();
+  ASSERT_EQ(without->size(), 1u);
+  EXPECT_EQ(all->front().samples.size(), trial.samples.size());
+  EXPECT_TRUE(without->front().samples.empty());
+  EXPECT_EQ(without->front().median_us, trial.median_us);
+  EXPECT_EQ(without->front().clock_mhz, trial.clock_mhz);  // columns after it are in their place
+}
+
+TEST_F(LedgerTest, RehearsesAnImportWithoutAFile) {
+  auto source = Open();
+  ASSERT_TRUE(source->Add(TrialOf(*source->Remember(Gpu()), "W=4")).ok());
+  std::stringstream lines;
+  const auto count = source->Export(lines);
+  ASSERT_TRUE(count.ok()) << count.status();
+  EXPECT_EQ(*count, 2);  // the environment and the trial
+  const auto rehearsed = Ledger::Rehearse(lines);
+  ASSERT_TRUE(rehearsed.ok()) << rehearsed.status();
+  EXPECT_EQ(rehearsed->added, 2);
+  std::stringstream bad("{}");
+  EXPECT_THAT(std::string(What(Ledger::Rehearse(bad).status())), HasSubstr("line 1"));
+}
+
 TEST_F(LedgerTest, ImportsAllOrNothing) {
   auto source = Open("a");
   const int64_t environment = *source->Remember(Gpu());
