@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tuner/rejections.h"
 
+#include <cmath>
+
 #include "core/status.h"
 #include "core/strings.h"
 #include "tuner/compare.h"
@@ -60,7 +62,8 @@ absl::StatusOr<std::optional<RejectedBefore>> Rejections::Tried(const Candidate&
     // Wrong numbers are wrong in every mode; slow is slow in one.
     if (trial->status != passed) return RejectedBefore{trial->status, trial->reason, trial->time};
     if (trial->mode != mode_) continue;
-    if (trial->outcome.empty()) continue;  // measured, but not in a race
+    // Measured, but not in a race; or in one and not once.
+    if (trial->outcome.empty() || !std::isfinite(trial->median_us)) continue;
     if (trial->outcome != "dropped") break;
     KVR_ASSIGN_OR_RETURN(const bool trouble, InTrouble(trial->session));
     if (trouble) continue;

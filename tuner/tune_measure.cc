@@ -67,10 +67,12 @@ class KeyWatch : public DecideObserver {
     progress_.Set(taken_, taken_ + look.samples_ahead + DuelSamples(0), text);
   }
 
-  void StageEnds(const stats::RaceStage& stage, const std::vector<double>&) override {
+  void StageEnds(const stats::RaceStage& stage, const std::vector<double>& medians) override {
     for (int subject : stage.entered) ReportTimes(subject);
     for (int subject : stage.left) {
-      if (sampler_.Passed(subject)) Record(subject, sampler_.trouble().empty() ? "dropped" : "");
+      // Who left for want of time, before a first round, was not found slow.
+      const bool judged = sampler_.trouble().empty() && std::isfinite(medians[subject]);
+      if (sampler_.Passed(subject)) Record(subject, judged ? "dropped" : "");
     }
   }
 

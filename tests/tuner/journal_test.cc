@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <sstream>
@@ -109,7 +110,7 @@ class RejectionsTest : public JournalTest {
  protected:
   void Add(const ledger::Environment& where, std::string stage, std::string status,
            std::string outcome, const std::string& axes, std::string session = "s",
-           const std::string& mode = "graph cold") {
+           const std::string& mode = "graph cold", double median_us = 10) {
     Journal journal(ledger_.get(), where, nullptr);
     journal.Add(ledger::Trial{.session = std::move(session),
                               .op = "decode",
@@ -121,7 +122,8 @@ class RejectionsTest : public JournalTest {
                               .stage = std::move(stage),
                               .outcome = std::move(outcome),
                               .status = std::move(status),
-                              .reason = "because"});
+                              .reason = "because",
+                              .median_us = median_us});
   }
   // "": not rejected.
   std::string Find(std::vector<Axes> measured = {{{"n", 8}}}, std::vector<Axes> proofs = {},
@@ -146,6 +148,15 @@ TEST_F(RejectionsTest, TheLastTrialCounts) {
   EXPECT_EQ(Find(), "");
   Add(Here(), "verify", "INCORRECT_NUMERICAL", "dropped", "n=8");
   EXPECT_EQ(Find(), "INCORRECT_NUMERICAL");
+}
+
+// A budget that ends before the first round drops everybody, unseen.
+TEST_F(RejectionsTest, WhoeverWasNeverMeasuredWasNotSlow) {
+  Add(Here(), "screen", "PASSED", "dropped", "n=8", "s", "graph cold", std::nan(""));
+  EXPECT_EQ(Find(), "");
+  Add(Here(), "screen", "PASSED", "dropped", "n=8");
+  Add(Here(), "ab", "PASSED", "", "n=8");  // later, and in no race
+  EXPECT_EQ(Find(), "PASSED");
 }
 
 TEST_F(RejectionsTest, SlowIsSlowInItsModeAndWrongIsWrongInAll) {
