@@ -10,7 +10,7 @@
 //   4  the challenger loses      kvr noise, measured
 //   5  the samples do not tell
 //   6  the samples must not be read, or a contestant does not work
-//   130  interrupted (SIGINT); what was finished is reported
+//   130  interrupted (SIGINT, SIGTERM); what was finished is reported
 //
 // A subcommand is one file with one function, AddX(app, commands), which declares its options and
 // registers what to run. Human output goes to stdout as tables, progress and errors to stderr;

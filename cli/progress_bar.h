@@ -37,8 +37,8 @@ class ProgressBar : public Progress {
 // "[#####.....] verify 12/32  baseline {BLOCK_H=16,...}  7 s left", at most `width` cells.
 std::string BarText(const ProgressUpdate& update, int width);
 
-// Becomes true at the first SIGINT, from this call on, which says so on stderr; a second SIGINT
-// ends the process.
+// Becomes true at the first SIGINT or SIGTERM, from this call on, which says so on stderr; a second
+// one ends the process.
 const std::atomic<bool>* CancelOnInterrupt();
 
 }  // namespace kvr::cli
