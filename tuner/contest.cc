@@ -161,6 +161,23 @@ absl::Status Contest::Fits(Side side, const Axes& axes) const {
   return CheckResources(*contestant.variant, plan, *built_[side]->binary, device());
 }
 
+// Both have nothing to do where every output is empty; a plan without kernels does nothing, but for
+// a launch function's, which has none anyway.
+absl::StatusOr<bool> Contest::LaunchesNothing(const Axes& axes) const {
+  KVR_ASSIGN_OR_RETURN(const AxisVector shape, ResolveAxes(op_.spec(), axes));
+  const std::vector<TensorView> tensors = TensorShapes(op_.spec(), shape);
+  if (std::all_of(tensors.begin() + static_cast<ptrdiff_t>(op_.spec().inputs.size()), tensors.end(),
+                  [](const TensorView& output) { return output.bytes() == 0; })) {
+    return true;
+  }
+  return std::any_of(sides_.begin(), sides_.end(), [&](const Candidate& side) {
+    LaunchPlan plan;
+    return !side.variant->has_launch_function &&
+           CheckPlan(*side.variant, side.config, shape, device(), &plan).ok() &&
+           plan.launches().empty();
+  });
+}
+
 absl::StatusOr<std::array<Finding, 2>> Contest::ProveAt(const Axes& axes) {
   std::array<Finding, 2> findings;
   for (const Side side : {kIncumbent, kChallenger}) {
@@ -194,15 +211,20 @@ absl::StatusOr<std::vector<std::string>> Contest::Prove(absl::Span<const Axes> s
   for (const Axes& axes : shapes) {
     if (!time.Going()) break;
     progress.Begin(StrCat(StrJoin(names(), " and "), " at ", ShapeText(op_.spec(), axes)));
-    const absl::StatusOr<std::array<Finding, 2>> findings = ProveAt(axes);
-    if (absl::IsCancelled(findings.status())) break;
-    if (absl::IsResourceExhausted(findings.status())) {
-      if (memory.ok()) memory = findings.status();
-      ++refused;
-      why_not.push_back(Reason(findings.status()));
+    KVR_ASSIGN_OR_RETURN(const bool nothing, LaunchesNothing(axes));
+    if (nothing) {
+      why_not.push_back("nothing is launched at this shape: there is nothing to measure");
     } else {
-      KVR_RETURN_IF_ERROR(findings.status());
-      why_not.push_back(FaultText(*findings, names()));
+      const absl::StatusOr<std::array<Finding, 2>> findings = ProveAt(axes);
+      if (absl::IsCancelled(findings.status())) break;
+      if (absl::IsResourceExhausted(findings.status())) {
+        if (memory.ok()) memory = findings.status();
+        ++refused;
+        why_not.push_back(Reason(findings.status()));
+      } else {
+        KVR_RETURN_IF_ERROR(findings.status());
+        why_not.push_back(FaultText(*findings, names()));
+      }
     }
     if (!why_not.back().empty()) {
       progress.Note(StrCat(ShapeText(op_.spec(), axes), ": ", why_not.back()));

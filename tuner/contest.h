@@ -98,6 +98,7 @@ class Contest {
   std::array<std::string, 2> names() const;
 
   // Do both fit each shape, and are their numbers right there? Where not, why not; empty: they are.
+  // Where nothing is launched (an empty batch), there is nothing to measure, which is said so, too.
   // Shapes that there was no time for are missing at the end. An error when memory suffices for no
   // shape.
   absl::StatusOr<std::vector<std::string>> Prove(absl::Span<const Axes> shapes, RunTime& time);
@@ -118,6 +119,7 @@ class Contest {
           const ContestOptions& options)
       : bench_(bench), op_(op), sides_(std::move(sides)), mode_(options.mode) {}
   absl::StatusOr<std::array<Finding, 2>> ProveAt(const Axes& axes);
+  absl::StatusOr<bool> LaunchesNothing(const Axes& axes) const;
   std::unique_ptr<SessionSource> SourceOf(Side incumbent, Side challenger);
 
   const Workbench& bench_;
