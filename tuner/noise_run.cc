@@ -144,16 +144,21 @@ absl::StatusOr<BandInUse> FindBand(const ledger::Ledger* ledger, const BandKey& 
       const std::vector<ledger::Band> bands,
       ledger->Find<ledger::Band>(
           {{"op", key.op}, {"axes", AxesText(axes)}, {"mode", ModeText(key.mode)}}));
+  const ledger::Band* best = nullptr;
   for (auto band = bands.rbegin(); band != bands.rend(); ++band) {
+    if (band->sessions < stats::kLeastNoiseSessions || band->rounds < stats::kLeastNoiseRounds ||
+        (best != nullptr && band->sessions <= best->sessions)) {
+      continue;
+    }
     absl::Time measured;
     std::string error;
     if (!absl::ParseTime(absl::RFC3339_full, band->time, &measured, &error)) continue;
     if (now - measured > kBandExpires) continue;
     KVR_ASSIGN_OR_RETURN(const ledger::Environment where, ledger->EnvironmentOf(*band));
     if (where.device_uuid != key.device_uuid || where.driver != key.driver) continue;
-    return FromRecord(*band, axes);
+    best = &*band;
   }
-  return none;
+  return best == nullptr ? none : FromRecord(*best, axes);
 }
 
 absl::StatusOr<std::vector<BandInUse>> FindOrMeasureBands(
@@ -194,11 +199,10 @@ absl::StatusOr<std::vector<BandInUse>> FindOrMeasureBands(
   };
   plan.finished = [&](size_t shape, const SessionResult& result) {
     if (taken != nullptr) taken(missing[shape], result);
-    progress.Done();
+    if (result.usable()) progress.Done();
   };
   KVR_ASSIGN_OR_RETURN(const std::vector<ShapeSessions> sessions,
                        TakeSessions(itself, missing, plan));
-  progress.Reach(plan.sessions * static_cast<int>(missing.size()));
   for (size_t i = 0; i < missing.size(); ++i) {
     BandInUse measured =
         Estimate(sessions[i], missing[i], plan.sessions, plan.rounds, "against itself");
@@ -263,15 +267,15 @@ absl::Status Measure(const Workbench& bench, const OpSpec& op, const NoiseReques
   };
   plan.finished = [&](size_t shape, const SessionResult& result) {
     contest.Record(axes[shape], "noise", result, {kIncumbent, kIncumbent});
-    progress.Done();
+    if (result.usable()) progress.Done();
   };
   const std::unique_ptr<SessionSource> itself = contest.Itself();
   KVR_ASSIGN_OR_RETURN(std::vector<ShapeSessions> taken, TakeSessions(*itself, axes, plan));
   const BandKey key{contest.device().uuid, contest.device().driver, request.op, request.mode};
-  const int least = std::min(request.sessions, stats::kShortNoiseSessions);
   for (size_t i = 0; i < sound.size(); ++i) {
     BandInUse& band = sound[i]->band;
-    band = Estimate(taken[i], axes[i], least, plan.rounds, contest.names()[kIncumbent]);
+    band = Estimate(taken[i], axes[i], stats::kLeastNoiseSessions, plan.rounds,
+                    contest.names()[kIncumbent]);
     sound[i]->sessions = std::move(taken[i].kept);
     if (band.trouble.empty()) band.in_ledger = Store(bench, key, band);
   }
@@ -281,6 +285,13 @@ absl::Status Measure(const Workbench& bench, const OpSpec& op, const NoiseReques
 }  // namespace
 
 absl::StatusOr<NoiseReport> MeasureNoise(const Workbench& bench, const NoiseRequest& request) {
+  if (request.sessions < stats::kLeastNoiseSessions || request.rounds < stats::kLeastNoiseRounds) {
+    return Error(
+        absl::StatusCode::kInvalidArgument,
+        StrCat(request.sessions, " sessions of ", request.rounds,
+               " rounds are too few for a noise band"),
+        StrCat("take at least ", stats::kLeastNoiseSessions, " of ", stats::kLeastNoiseRounds));
+  }
   KVR_ASSIGN_OR_RETURN(const Catalog::Op* op, bench.catalog.FindOp(request.op));
   KVR_ASSIGN_OR_RETURN(const std::vector<Axes> asked, ResolveShapes(op->spec(), request.shapes));
   std::string name = request.contestant;

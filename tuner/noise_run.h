@@ -59,8 +59,9 @@ struct BandKey {
   std::string device_uuid, driver, op;
   MeasureMode mode;
 };
-// The newest of the ledger (null: nobody has one) that has not expired; its trouble says where
-// there is none.
+// Of those in the ledger (null: nobody has one) that have not expired, the one with the most
+// sessions, the newest among equals: a short one displaces none that was measured with care. Its
+// trouble says where there is none.
 absl::StatusOr<BandInUse> FindBand(const ledger::Ledger* ledger, const BandKey& key,
                                    const Axes& axes, absl::Time now);
 
@@ -78,6 +79,7 @@ struct NoiseRequest {
   std::string contestant;    // "w8", "w8{TARGET_CTAS=512}"; empty: the op's baseline
   MeasureMode mode;
   int input_sets = 2;
+  // At least kLeastNoiseSessions and kLeastNoiseRounds.
   int sessions = stats::kNoiseSessions, rounds = stats::kNoiseRounds;
   uint64_t seed = 0;    // 0: drawn anew
   double budget_s = 0;  // 0: as long as it takes
@@ -100,8 +102,8 @@ struct NoiseReport {
   int respawns = 0;     // workers that were brought down
   bool cancelled = false, out_of_time = false;
 };
-// A run that is cut short gives, and stores, the bands of the sessions it finished, if there are as
-// many as a short band has.
+// A run that is cut short gives, and stores, the bands of the sessions it finished, if there are at
+// least kLeastNoiseSessions.
 absl::StatusOr<NoiseReport> MeasureNoise(const Workbench& bench, const NoiseRequest& request);
 
 }  // namespace kvr

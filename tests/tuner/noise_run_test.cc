@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -54,9 +55,12 @@ class FakeSource : public SessionSource {
 
 class Notes : public Progress {
  public:
-  void Update(const ProgressUpdate&) override {}
+  void Update(const ProgressUpdate& update) override {
+    most_done = std::max(most_done, update.done);
+  }
   void Note(std::string_view line) override { text += std::string(line) + "\n"; }
   std::string text;
+  int most_done = 0;
 };
 
 class NoiseRunTest : public ::testing::Test {
@@ -149,6 +153,36 @@ TEST_F(NoiseRunTest, TheNewestBandOfThisDeviceDriverShapeAndModeServesForThirtyD
   EXPECT_THAT(Find("2026-12-01T00:00:00Z").trouble, HasSubstr("none is stored"));
 }
 
+TEST_F(NoiseRunTest, AShortBandDisplacesNoneThatWasMeasuredWithCare) {
+  Store(Record(0.03, "2026-10-01T00:00:00Z"));
+  ledger::Band brief = Record(0.09, "2026-10-05T00:00:00Z");
+  brief.sessions = 3;
+  Store(brief);
+  EXPECT_EQ(Find("2026-10-06T00:00:00Z").estimate.band, 0.03);
+  EXPECT_EQ(Find("2026-11-02T00:00:00Z").estimate.band, 0.09);  // the careful one has expired
+}
+
+TEST_F(NoiseRunTest, OfTooFewSessionsOrRoundsIsNoBand) {
+  ledger::Band lucky = Record(0.01, "2026-10-05T00:00:00Z");
+  lucky.sessions = 2;
+  Store(lucky);
+  lucky = Record(0.01, "2026-10-05T00:00:00Z");
+  lucky.rounds = 7;
+  Store(lucky);
+  EXPECT_THAT(Find("2026-10-06T00:00:00Z").trouble, HasSubstr("none is stored"));
+
+  Workbench bench{*catalog_, *jit_, {}};
+  for (const auto& [sessions, rounds] : {std::pair(2, 80), std::pair(20, 7)}) {
+    NoiseRequest request;
+    request.op = "decode";
+    request.sessions = sessions;
+    request.rounds = rounds;
+    const auto refused = MeasureNoise(bench, request);
+    EXPECT_TRUE(absl::IsInvalidArgument(refused.status())) << refused.status();
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr("too few for a noise band"));
+  }
+}
+
 TEST_F(NoiseRunTest, AMissingBandIsMeasuredShortStoredAndSaidSo) {
   Journal journal = MakeJournal();
   Axes other = axes_;
@@ -211,6 +245,7 @@ TEST_F(NoiseRunTest, TroubleLeavesNoBandAndStoresNone) {
   Journal journal = MakeJournal();
   const BandInUse band = FindOrMeasure(&journal, {axes_})[0];
   EXPECT_THAT(band.trouble, HasSubstr("another process"));
+  EXPECT_EQ(notes_.most_done, 0);  // no step is done that gave nothing
   EXPECT_TRUE(ledger_->Find<ledger::Band>({})->empty());
 }
 

@@ -26,6 +26,8 @@ inline constexpr double kClockTickUs = 0.5;  // of event timing
 
 // Sessions and rounds of `kvr noise`, and of the short one that a tune takes without a stored band.
 inline constexpr int kNoiseSessions = 20, kNoiseRounds = 80, kShortNoiseSessions = 3;
+// What fewer would give is luck: two sessions that agree by chance say 1 %.
+inline constexpr int kLeastNoiseSessions = 3, kLeastNoiseRounds = 8;
 
 struct NoiseBand {
   double band = kLeastBand;
