@@ -49,14 +49,15 @@ Json ShapeJson(const AbShape& shape, bool ship) {
                {"reason", shape.reason},
                {"incumbent_us", shape.incumbent_us},
                {"challenger_us", shape.challenger_us},
-               {"difference", NumberJson(shape.difference)},
-               {"interval", {NumberJson(shape.interval.low), NumberJson(shape.interval.high)}},
+               {"difference", RelativeJson(shape.difference)},
+               {"interval", {RelativeJson(shape.interval.low), RelativeJson(shape.interval.high)}},
                {"rounds", shape.rounds},
                {"sessions", std::move(sessions)}};
   if (ship) {
     json["p_win"] = shape.p_win;
     json["p_loss"] = shape.p_loss;
     json["regression_excluded"] = shape.regression_excluded;
+    json["regression_bound"] = RelativeJson(shape.regression_bound);
   } else {
     json["band"] = BandJson(shape.band);
   }
@@ -81,7 +82,7 @@ Json ToJson(const AbReport& report) {
           {"seed", report.seed},
           {"session", SessionInfoJson(report.device, report.session)},
           {"shapes", std::move(shapes)},
-          {"verdict", stats::VerdictName(report.verdict)},
+          {"verdict", Answer(report)},
           {"ship", report.ship},
           {"conclusion", Conclusion(report)},
           {"respawns", report.respawns},
@@ -136,6 +137,7 @@ void PrintText(const OpSpec& op, const AbReport& report) {
     if (named) cells.insert(cells.begin(), shapes.names[i]);
     table.Row(std::move(cells));
     reasons.Add(shapes.names[i], shape.reason);
+    reasons.Add(shapes.names[i], DecidedBy(report, shape));
     const bool banded = !report.ship_asked && shape.band.trouble.empty() && shape.band.sessions > 0;
     bands.Add(shapes.names[i], banded ? StrCat("noise band ", BandSourceText(shape.band)) : "");
   }
@@ -143,13 +145,12 @@ void PrintText(const OpSpec& op, const AbReport& report) {
   reasons.Print();
   bands.Print();
   if (report.ship_asked) {
-    Print(StrCat(Count(static_cast<size_t>(report.planned_sessions), "session"),
-                 " at each shape, each in a fresh process\n"));
+    Print(SessionsText(report) + " at each shape, each in a fresh process\n");
   }
   if (report.session.buffer_sets > 0) {
     Print(Wrap(SessionInfoText(report.device, report.session), TerminalWidth(), 0));
   }
-  if (report.device.kind == "host") Print("host timings rank nothing on a GPU\n");
+  Print(HostRemark(report.device));
   Print("\n" + Wrap(Conclusion(report), TerminalWidth(), 0));
 }
 
@@ -199,8 +200,14 @@ void AddAb(CLI::App& app, Commands& commands) {
       app, "ab", "Is a challenger faster than an incumbent? A verdict with its interval per shape",
       "kvr ab mla_sparse_decode --incumbent baseline --challenger 'w8{TARGET_CTAS=512}' "
       "--axes num_tokens=1 --axes num_tokens=96",
-      "0 the challenger wins (--ship: it ships); 3 no difference; 4 it loses at a shape; 5 the "
-      "samples do not tell; 6 they must not be read, or a contestant does not work");
+      "0 WIN, the challenger is faster (--ship: SHIP); 3 EQUIVALENT, no difference; 4 LOSS; 5 "
+      "INCONCLUSIVE, the samples do not tell; 6 INVALID, they must not be read, or a contestant "
+      "does "
+      "not work. Over several shapes: LOSS where any is, else INVALID where any is, else "
+      "INCONCLUSIVE "
+      "where any is, else WIN where any is; SHIP takes a WIN at one shape and no regression of 3 % "
+      "at "
+      "any");
   options->AddOp(sub);
   const auto contestant = [&](const char* name, std::string* text, const char* what) {
     sub->add_option(name, *text, what)->type_name("VARIANT[{A=V,...}]")->required();
@@ -209,13 +216,13 @@ void AddAb(CLI::App& app, Commands& commands) {
   contestant("--challenger", &options->challenger, "what wants its place");
   options->AddAxes(sub);
   sub->add_flag("--ship", options->ship,
-                "many sessions at each shape, each in a fresh process, and one verdict over all");
+                "16 sessions at each shape, each in a fresh process, and one verdict over all");
   options->AddDevice(sub);
   options->AddMeasuring(sub);
   sub->add_option("--rounds", options->rounds,
                   "pairs of samples: at most (160), or with --ship of each session (20)")
       ->check(CLI::Range(2, 1000000));
-  sub->add_option("--sessions", options->sessions, "of a ship verdict (16)")
+  sub->add_option("--sessions", options->sessions, "of a ship verdict (16); fewer never ship")
       ->check(CLI::Range(2, 10000));
   sub->add_option("--seed", options->seed, "of inputs and order; drawn anew when left out")
       ->check(CLI::NonNegativeNumber);

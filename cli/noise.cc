@@ -3,7 +3,6 @@
 // kvr noise OP: how large a difference A against A shows here, for comparisons to be read against.
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "absl/strings/str_format.h"
 #include "api/compare.h"
@@ -22,18 +21,18 @@ struct NoiseOptions : OpOptions {
   uint64_t seed = 0;
 };
 
-// How the sessions' medians lie, as a row of bars from `-reach` to `reach`.
-std::string Histogram(const std::vector<double>& medians, double reach) {
+// How the sessions' medians lie, as a row of bars from the least to the most.
+std::string Histogram(const std::vector<double>& medians, double least, double most) {
   constexpr std::array<std::string_view, 9> kBars = {"·", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   std::array<int, 11> counts{};
   for (const double median : medians) {
-    const double place = (median / reach + 1) / 2 * counts.size();
+    const double place = most > least ? (median - least) / (most - least) * counts.size() : 0;
     ++counts[static_cast<size_t>(std::clamp<double>(place, 0, counts.size() - 1))];
   }
-  const int most = std::max(1, *std::max_element(counts.begin(), counts.end()));
+  const int tallest = std::max(1, *std::max_element(counts.begin(), counts.end()));
   std::string text;
   for (const int count : counts) {
-    text += kBars[count == 0 ? 0 : static_cast<size_t>(std::max(1, 8 * count / most))];
+    text += kBars[count == 0 ? 0 : static_cast<size_t>(std::max(1, 8 * count / tallest))];
   }
   return text;
 }
@@ -73,33 +72,39 @@ void PrintText(const OpSpec& op, const NoiseReport& report) {
              TerminalWidth(), 0) +
         "\n");
   const bool named = all.size() > 1;
-  std::vector<Table::Column> columns = {{"band", Table::Align::kRight},
-                                        {"sigma", Table::Align::kRight},
-                                        {"floor", Table::Align::kRight},
-                                        {"sessions", Table::Align::kRight},
-                                        {"their medians"},
-                                        {"within", Table::Align::kRight}};
+  std::vector<Table::Column> columns = {
+      {"band", Table::Align::kRight},  {"sigma", Table::Align::kRight},
+      {"floor", Table::Align::kRight}, {"sessions", Table::Align::kRight},
+      {"least", Table::Align::kRight}, {"their medians"},
+      {"most", Table::Align::kRight}};
   if (named) columns.insert(columns.begin(), {"shape"});
   Table table(columns);
+  bool beyond = false;
   for (size_t i = 0; i < all.size(); ++i) {
     const BandInUse& band = report.shapes[i].band;
-    std::vector<std::string> cells = {"-", "-", "-", StrCat(band.sessions), "", "-"};
+    std::vector<std::string> cells = {"-", "-", "-", StrCat(band.sessions), "-", "", "-"};
     if (band.trouble.empty()) {
-      double reach = 1e-4;
-      for (const double median : band.estimate.session_medians) {
-        reach = std::max(reach, std::abs(median));
-      }
+      const auto& medians = band.estimate.session_medians;
+      const auto [least, most] = std::minmax_element(medians.begin(), medians.end());
+      beyond = beyond || *least < -band.estimate.band || *most > band.estimate.band;
       cells = {absl::StrFormat("±%.2f %%", 100 * band.estimate.band),
                absl::StrFormat("%.2f %%", 100 * band.estimate.sigma),
                absl::StrFormat("%.2f %%", 100 * band.estimate.floor),
                StrCat(band.sessions),
-               Histogram(band.estimate.session_medians, reach),
-               absl::StrFormat("±%.2f %%", 100 * reach)};
+               absl::StrFormat("%+.2f %%", 100 * *least),
+               Histogram(medians, *least, *most),
+               absl::StrFormat("%+.2f %%", 100 * *most)};
     }
     if (named) cells.insert(cells.begin(), shapes.names[i]);
     table.Row(std::move(cells));
   }
   Print(table.Render(TerminalWidth()) + "\n");
+  if (beyond) {
+    Print(Wrap(
+        "a median lies beyond its band: the band holds 95 % of sessions, without what the rounds "
+        "of each scatter by themselves",
+        TerminalWidth(), 0));
+  }
   bool stored = false;
   for (const ShapeNoise& shape : report.shapes) {
     const std::string name = ShapeText(op, shape.band.axes);
@@ -121,6 +126,7 @@ void PrintText(const OpSpec& op, const NoiseReport& report) {
   if (report.session.buffer_sets > 0) {
     Print(Wrap(SessionInfoText(report.device, report.session), TerminalWidth(), 0));
   }
+  Print(HostRemark(report.device));
   Print(stored ? "stored in the ledger; after 30 days it is measured again\n"
                : "not stored: there is no band, or no ledger to keep it\n");
 }
@@ -174,10 +180,10 @@ void AddNoise(CLI::App& app, Commands& commands) {
   options->AddDevice(sub);
   options->AddMeasuring(sub);
   sub->add_option("--sessions", options->sessions, "each in a fresh process")
-      ->check(CLI::Range(1, 10000))
+      ->check(CLI::Range(stats::kLeastNoiseSessions, 10000))
       ->capture_default_str();
   sub->add_option("--rounds", options->rounds, "pairs of samples in each session")
-      ->check(CLI::Range(2, 1000000))
+      ->check(CLI::Range(stats::kLeastNoiseRounds, 1000000))
       ->capture_default_str();
   sub->add_option("--seed", options->seed, "of inputs and order; drawn anew when left out")
       ->check(CLI::NonNegativeNumber);

@@ -12,6 +12,10 @@ namespace kvr::cli {
 
 Json NumberJson(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
+Json RelativeJson(double log_ratio) {
+  return std::isfinite(log_ratio) ? Json(std::expm1(log_ratio)) : Json(nullptr);
+}
+
 namespace {
 
 Json NumbersJson(const std::vector<double>& values) {
@@ -25,7 +29,7 @@ Json NumbersJson(const std::vector<double>& values) {
 Json SessionResultJson(const SessionResult& session) {
   return {{"incumbent_us", NumbersJson(session.us[kIncumbent])},
           {"challenger_us", NumbersJson(session.us[kChallenger])},
-          {"median", NumberJson(Median(session.LogRatios()))},
+          {"difference", RelativeJson(Median(session.LogRatios()))},
           {"trouble", session.trouble},
           {"plan_us", session.info.plan_us},
           {"sentinel_us", NumbersJson(session.info.sentinel_us)},
@@ -85,16 +89,28 @@ ShapeNames::ShapeNames(const OpSpec& op, const std::vector<Axes>& shapes) : name
   common = AxesText(shared);
 }
 
+std::string HostRemark(const DeviceInfo& device) {
+  if (device.kind != "host") return "";
+  return "host timings rank nothing on a GPU, and drift is not judged there\n";
+}
+
 std::string SessionInfoText(const DeviceInfo& device, const SessionInfo& session) {
-  std::string text = StrCat("measured ", ModeText(session.mode), " on ", device.name);
+  const std::string sets = Count(static_cast<size_t>(session.buffer_sets), "buffer set");
+  const bool warm = session.mode.cache == CacheMode::kCold && !session.cold;
+  std::string text = "measured ";
+  if (warm) {
+    const std::string mode = ModeText(session.mode);
+    StrAppend(&text, mode.substr(0, mode.find(' ')), ", caches cold asked for but not ",
+              device.l2_bytes > 0 ? "reached" : "known to be reached (L2 of unknown size)",
+              device.l2_bytes > 0 ? StrCat(" (", sets, ")") : "", ",");
+  } else {
+    StrAppend(&text, ModeText(session.mode));
+  }
+  StrAppend(&text, " on ", device.name);
   if (!device.driver.empty() && device.driver != device.name) {
     StrAppend(&text, " (driver ", device.driver, ")");
   }
-  StrAppend(&text, ": ", Count(static_cast<size_t>(session.input_sets), "input set"), " in ",
-            Count(static_cast<size_t>(session.buffer_sets), "buffer set"));
-  if (session.mode.cache == CacheMode::kCold && !session.cold) {
-    StrAppend(&text, device.l2_bytes > 0 ? ", too few to be cold" : ", L2 of unknown size");
-  }
+  StrAppend(&text, ": ", Count(static_cast<size_t>(session.input_sets), "input set"), " in ", sets);
   StrAppend(&text, ", ", session.launches_least);
   if (session.launches_most != session.launches_least) {
     StrAppend(&text, " to ", session.launches_most);

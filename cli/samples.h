@@ -15,6 +15,8 @@ namespace kvr::cli {
 
 // What is no number is null.
 Json NumberJson(double value);
+// Of time: a log ratio of 0.405 is 0.5.
+Json RelativeJson(double log_ratio);
 // One session with its samples and those of the sentinel.
 Json SessionResultJson(const SessionResult& session);
 // What held for all sessions. "cold" is null where the device does not say how large its L2 is.
@@ -30,6 +32,8 @@ struct ShapeNames {
   std::string common;              // may be empty
 };
 
+// What a time on this device is not good for, a line; empty: nothing.
+std::string HostRemark(const DeviceInfo& device);
 // "measured graph cold on NVIDIA H200 (driver 580.95), 2 input sets in 4 buffer sets, ..."
 std::string SessionInfoText(const DeviceInfo& device, const SessionInfo& session);
 

@@ -34,9 +34,14 @@ absl::StatusOr<MeasureMode> ModeOf(const OpOptions& options) {
 absl::StatusOr<double> BudgetOf(const OpOptions& options) {
   absl::Duration budget;
   if (options.budget.empty()) return 0;
-  if (absl::ParseDuration(options.budget, &budget) && budget > absl::ZeroDuration() &&
-      budget < absl::InfiniteDuration()) {
+  const bool parsed = absl::ParseDuration(options.budget, &budget);
+  if (parsed && budget > absl::ZeroDuration() && budget < absl::InfiniteDuration()) {
     return absl::ToDoubleSeconds(budget);
+  }
+  if (parsed && budget <= absl::ZeroDuration()) {
+    return Error(absl::StatusCode::kInvalidArgument,
+                 StrCat("--budget '", options.budget, "' must be more than 0"),
+                 "leave it out to take as long as it takes");
   }
   return Error(absl::StatusCode::kInvalidArgument,
                StrCat("--budget '", options.budget, "' is no time"),

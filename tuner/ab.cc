@@ -120,13 +120,17 @@ void JudgeSessions(std::vector<ShapeSessions> taken, AbReport& report) {
     }
     const int sessions = static_cast<int>(shape.sessions.size());
     const bool whole = sessions == report.planned_sessions;
-    if (!whole) {
+    const bool few = sessions < stats::kShipSessions && verdict.verdict != Verdict::kLoss;
+    if (few && !report.cancelled) {
+      shape.reason = StrCat(sessions, " of ", stats::kShipSessions, " sessions: too few to ship");
+    } else if (!whole) {
       shape.reason =
           StrCat("stopped after ", sessions, " of ", report.planned_sessions, " sessions");
     }
     if (sessions >= 2) {
       shape.difference = verdict.difference;
       shape.interval = verdict.interval;
+      shape.regression_bound = verdict.regression_bound;
     }
     if (sessions < 2 || (report.cancelled && !whole)) {
       undecided = true;
@@ -137,10 +141,18 @@ void JudgeSessions(std::vector<ShapeSessions> taken, AbReport& report) {
     shape.p_loss = verdict.p_loss;
     shape.regression_excluded = verdict.regression_excluded;
   }
-  report.verdict = invalid     ? Verdict::kInvalid
-                   : undecided ? Verdict::kInconclusive
-                               : judged.verdict;
+  if (!invalid && !undecided) {
+    report.verdict = judged.verdict;
+  } else if (Any(report.shapes, Verdict::kLoss)) {
+    report.verdict = Verdict::kLoss;
+  } else {
+    report.verdict = invalid ? Verdict::kInvalid : Verdict::kInconclusive;
+  }
   report.ship = report.verdict == Verdict::kWin;
+}
+
+std::string_view Answer(const AbReport& report) {
+  return report.ship ? "SHIP" : stats::VerdictName(report.verdict);
 }
 
 std::string Conclusion(const AbReport& report) {
@@ -149,22 +161,30 @@ std::string Conclusion(const AbReport& report) {
                                 Verdict::kInconclusive, Verdict::kEquivalent};
   const auto leads = std::find(order.begin(), order.end(), report.verdict);
   std::rotate(order.begin(), leads, leads + 1);
+  const bool several = report.shapes.size() > 1;
   std::string counts;
+  if (report.ship) counts = several ? "SHIP: " : "SHIP";
+  bool first = true;
   for (const Verdict verdict : order) {
+    if (report.ship && !several) break;
     const auto count = std::count_if(report.shapes.begin(), report.shapes.end(),
                                      [&](const AbShape& s) { return s.verdict == verdict; });
     if (count == 0) continue;
-    StrAppend(&counts, counts.empty() ? "" : ", ", stats::VerdictName(verdict));
-    if (report.shapes.size() == 1) continue;
-    StrAppend(&counts, " at ", count);
-    if (counts.find(" of ") == std::string::npos) {
-      StrAppend(&counts, " of ", report.shapes.size(), " shapes");
-    }
+    StrAppend(&counts, first ? "" : ", ", stats::VerdictName(verdict));
+    if (several) StrAppend(&counts, " at ", count);
+    if (several && first) StrAppend(&counts, " of ", report.shapes.size(), " shapes");
+    first = false;
   }
+  const std::string_view undecided =
+      Any(report.shapes, Verdict::kWin) || Any(report.shapes, Verdict::kEquivalent)
+          ? "not decided at every shape"
+          : "nothing is decided";
   std::string_view advice;
   switch (report.verdict) {
     case Verdict::kWin:
-      advice = report.ship ? "no regression; ship" : "faster in one session; --ship decides";
+      advice = !report.ship ? "faster in one session; --ship decides"
+               : several    ? "no regression of 3 % at any"
+                            : "no regression of 3 %";
       break;
     case Verdict::kLoss:
       advice = "do not ship";
@@ -173,22 +193,69 @@ std::string Conclusion(const AbReport& report) {
       advice = report.ship_asked ? "no difference that matters" : "no difference beyond the noise";
       break;
     case Verdict::kInconclusive:
-      advice = report.ship_asked ? "do not ship" : "nothing is decided";
+      advice = report.ship_asked ? "do not ship" : undecided;
       break;
     case Verdict::kInvalid:
-      advice = "nothing is decided";
+      advice = undecided;
       break;
   }
   return StrCat(report.names[kChallenger], " against ", report.names[kIncumbent], ": ", counts,
                 "; ", advice, ".");
 }
 
+std::string SessionsText(const AbReport& report) {
+  size_t least = SIZE_MAX, most = 0;
+  for (const AbShape& shape : report.shapes) {
+    if (shape.verdict == Verdict::kInvalid) continue;
+    least = std::min(least, shape.sessions.size());
+    most = std::max(most, shape.sessions.size());
+  }
+  if (least == SIZE_MAX) return StrCat("none of ", report.planned_sessions, " sessions");
+  std::string text = StrCat(least);
+  if (most != least) StrAppend(&text, " to ", most);
+  const auto planned = static_cast<size_t>(report.planned_sessions);
+  if (least != planned || most != planned) StrAppend(&text, " of ", planned);
+  return text + " sessions";
+}
+
+namespace {
+
+// Of time, from a log ratio.
+std::string Percent(double log_ratio) {
+  return std::isfinite(log_ratio) ? absl::StrFormat("%+.1f", 100 * std::expm1(log_ratio)) : "?";
+}
+
+}  // namespace
+
+std::string DecidedBy(const AbReport& report, const AbShape& shape) {
+  if (!report.ship_asked || shape.verdict == Verdict::kInvalid || shape.sessions.size() < 2) {
+    return "";
+  }
+  const stats::ShipOptions rule;
+  std::vector<std::string> parts;
+  if (shape.regression_excluded && shape.interval.high >= rule.regression_margin) {
+    parts.push_back(StrCat("no regression of 3 %: the one-sided bound (95 %) is ",
+                           Percent(shape.regression_bound), " %, the interval's end ",
+                           Percent(shape.interval.high), " %"));
+  }
+  const bool enough = static_cast<int>(shape.sessions.size()) >= rule.sessions;
+  const auto corrected = [&](std::string_view what, double p) {
+    parts.push_back(StrCat(
+        "no ", what, ": Holm over ", report.shapes.size(),
+        " shapes asks for more than its interval shows (p = ", absl::StrFormat("%.3f", p), ")"));
+  };
+  if (enough && shape.interval.high < -rule.win_margin && shape.verdict != Verdict::kWin) {
+    corrected("win", shape.p_win);
+  }
+  if (shape.interval.low > rule.win_margin && shape.verdict != Verdict::kLoss) {
+    corrected("loss", shape.p_loss);
+  }
+  return StrJoin(parts, "; ");
+}
+
 std::string DifferenceText(double difference, const stats::Interval& interval) {
   if (!std::isfinite(difference)) return "-";
-  const auto percent = [](double log_ratio) {
-    return std::isfinite(log_ratio) ? absl::StrFormat("%+.1f", 100 * std::expm1(log_ratio)) : "?";
-  };
-  return StrCat(percent(difference), " % (", percent(interval.low), " to ", percent(interval.high),
+  return StrCat(Percent(difference), " % (", Percent(interval.low), " to ", Percent(interval.high),
                 ")");
 }
 
@@ -348,7 +415,7 @@ class Comparing {
           contest_->Record(shapes[shape], "ab", result, {kIncumbent, kChallenger});
       if (result.usable()) last_session_[sound[shape]] = name;
       report_.session = Merge(report_.session, result.info);
-      progress.Done();
+      if (result.usable()) progress.Done();
     };
     const std::unique_ptr<SessionSource> sides = contest_->Sides();
     KVR_ASSIGN_OR_RETURN(std::vector<ShapeSessions> taken, TakeSessions(*sides, shapes, plan));

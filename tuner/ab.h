@@ -16,7 +16,8 @@
 //
 // Threading: as TuneOp (tuner/tune.h). Cancelling and budget: what is finished is judged and
 // reported. Sessions that a budget has cut are judged by those that were finished, for time does
-// not look at results; those that a person has cut are not, for people do. Errors: a wrong request,
+// not look at results; those that a person has cut are not, for people do. Fewer than 16 sessions
+// at a shape never ship, whoever wanted them. Errors: a wrong request,
 // no worker, insufficient memory for every shape. A contestant that does not build, fit or compute
 // what it should makes its shapes INVALID.
 #pragma once
@@ -26,6 +27,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -58,12 +60,13 @@ struct AbShape {
   // Log ratio, challenger over incumbent: the median of a quick verdict, the mean of the sessions'
   // medians of a ship verdict; NaN: none.
   double difference = std::numeric_limits<double>::quiet_NaN();
-  stats::Interval interval;             // 95 %
-  BandInUse band;                       // quick only
-  bool band_too_wide = false;           // for their equality to show; quick only
-  bool regression_excluded = false;     // ship only
-  double p_win = 1, p_loss = 1;         // ship only
-  int rounds = 0;                       // in all
+  stats::Interval interval;          // 95 %
+  BandInUse band;                    // quick only
+  bool band_too_wide = false;        // for their equality to show; quick only
+  bool regression_excluded = false;  // ship only
+  double regression_bound = std::numeric_limits<double>::infinity();  // log ratio; ship only
+  double p_win = 1, p_loss = 1;                                       // ship only
+  int rounds = 0;                                                     // in all
   std::vector<SessionResult> sessions;  // what was judged; of a quick verdict also what was not
 };
 
@@ -86,8 +89,15 @@ struct AbReport {
 
 absl::StatusOr<AbReport> CompareContestants(const Workbench& bench, const AbRequest& request);
 
+// The verdict of the whole: "SHIP" where it says so, else VerdictName.
+std::string_view Answer(const AbReport& report);
 // "w8 against baseline: LOSS at 2 of 6 shapes; do not ship."
 std::string Conclusion(const AbReport& report);
+// "16 sessions", "3 to 4 of 16 sessions": those that a ship verdict has at each shape.
+std::string SessionsText(const AbReport& report);
+// What decided at a shape of a ship verdict, where its interval alone reads otherwise: the
+// one-sided bound that excludes a regression, or Holm's correction. Empty: it reads alike.
+std::string DecidedBy(const AbReport& report, const AbShape& shape);
 
 // "+9.6 % (+9.1 to +10.2)" of time, from log ratios; "?" for an open end, "-" without a sample.
 std::string DifferenceText(double difference, const stats::Interval& interval);

@@ -293,6 +293,16 @@ TEST(Quick, TheWholeIsALossWhereAnyShapeIsAndAWinOnlyWhereNoneIsInDoubt) {
   EXPECT_EQ(whole({Verdict::kInvalid, Verdict::kLoss, Verdict::kWin}), Verdict::kLoss);
 }
 
+TEST(Quick, TheLastLineSaysWhereItIsNotDecided) {
+  AbReport report = ReportOf(Shapes(2), 1);
+  report.ship_asked = false;
+  report.shapes[0].verdict = Verdict::kWin;
+  report.verdict = Whole(report.shapes);
+  EXPECT_EQ(Conclusion(report),
+            "w8 against baseline: INCONCLUSIVE at 1 of 2 shapes, WIN at 1; not decided at every "
+            "shape.");
+}
+
 // --- sessions and ship verdicts ---------------------------------------------------------------
 
 TEST(Sessions, EachIsInAFreshProcessThatMeasuresEveryShapeInAnyOrder) {
@@ -336,20 +346,24 @@ TEST(Sessions, TroubleTwiceEndsAShapeAndLeavesTheOthers) {
 TEST(Ship, AWinAtOneShapeWithoutRegressionShips) {
   FakeSource source(Quiet(), {}, 5);
   source.ratios[2] = 0.9;
-  const AbReport report = Ship(source, 3, ShortPlan());
+  const AbReport report = Ship(source, 3, ShortPlan(stats::kShipSessions));
   EXPECT_TRUE(report.ship);
   EXPECT_EQ(report.verdict, Verdict::kWin);
   EXPECT_EQ(report.shapes[1].verdict, Verdict::kWin);
   EXPECT_NEAR(report.shapes[1].difference, std::log(0.9), 0.005);
-  EXPECT_EQ(report.shapes[1].rounds, 120);
-  EXPECT_EQ(Conclusion(report),
-            "w8 against baseline: WIN at 1 of 3 shapes, EQUIVALENT at 2; no regression; ship.");
+  EXPECT_EQ(report.shapes[1].rounds, 320);
+  EXPECT_EQ(
+      Conclusion(report),
+      "w8 against baseline: SHIP: WIN at 1 of 3 shapes, EQUIVALENT at 2; no regression of 3 % "
+      "at any.");
+  EXPECT_EQ(Answer(report), "SHIP");
+  EXPECT_EQ(SessionsText(report), "16 sessions");
 }
 
 TEST(Ship, ALossAnywhereDoesNot) {
   FakeSource source(Quiet(), {}, 5);
   source.ratios = {{1, 0.9}, {2, 1.1}};
-  const AbReport report = Ship(source, 3, ShortPlan());
+  const AbReport report = Ship(source, 3, ShortPlan(stats::kShipSessions));
   EXPECT_FALSE(report.ship);
   EXPECT_EQ(report.verdict, Verdict::kLoss);
   EXPECT_EQ(Conclusion(report),
@@ -373,7 +387,7 @@ TEST(Ship, AgainstItselfNeverShips) {
 TEST(Ship, AFaultNamesTheContestantAndSpoilsTheWhole) {
   FakeSource source(Quiet(), {}, 5);
   source.specials[3] = {.fault_at = 4};
-  const AbReport report = Ship(source, 1, ShortPlan());
+  const AbReport report = Ship(source, 1, ShortPlan(stats::kShipSessions));
   EXPECT_EQ(report.verdict, Verdict::kInvalid);
   EXPECT_EQ(report.shapes[0].reason, "challenger w8: RUNTIME_ERROR: a trap");
   EXPECT_THAT(source.opened, SizeIs(4));  // no session more
@@ -382,10 +396,61 @@ TEST(Ship, AFaultNamesTheContestantAndSpoilsTheWhole) {
 TEST(Ship, AShapeThatMemoryDoesNotSufficeForIsInvalid) {
   FakeSource source(Quiet(), {}, 5);
   source.refuse[2] = true;
-  const AbReport report = Ship(source, 2, ShortPlan());
+  const AbReport report = Ship(source, 2, ShortPlan(stats::kShipSessions));
   EXPECT_EQ(report.shapes[0].verdict, Verdict::kEquivalent);
   EXPECT_EQ(report.shapes[1].verdict, Verdict::kInvalid);
   EXPECT_THAT(report.shapes[1].reason, HasSubstr("insufficient memory"));
+}
+
+TEST(Ship, OneShapeThatShipsSaysSo) {
+  FakeSource source(Quiet(), {.ratio = 0.9}, 5);
+  EXPECT_EQ(Conclusion(Ship(source, 1, ShortPlan(stats::kShipSessions))),
+            "w8 against baseline: SHIP; no regression of 3 %.");
+}
+
+TEST(Ship, FewerSessionsNeverDoAndMayLose) {
+  for (const int sessions : {2, 6, stats::kShipSessions - 1}) {
+    for (const double ratio : {0.9, 1.0}) {
+      FakeSource source(Quiet(), {.ratio = ratio}, 5);
+      const AbReport report = Ship(source, 1, ShortPlan(sessions));
+      EXPECT_EQ(report.verdict, Verdict::kInconclusive) << sessions;
+      EXPECT_EQ(report.shapes[0].verdict, Verdict::kInconclusive) << sessions;
+      EXPECT_FALSE(report.ship);
+      EXPECT_EQ(report.shapes[0].reason,
+                std::to_string(sessions) + " of 16 sessions: too few to ship");
+      EXPECT_EQ(Conclusion(report), "w8 against baseline: INCONCLUSIVE; do not ship.");
+    }
+  }
+  FakeSource source(Quiet(), {.ratio = 1.1}, 5);
+  EXPECT_EQ(Ship(source, 1, ShortPlan(6)).verdict, Verdict::kLoss);
+}
+
+// Sessions whose medians are `mean` on average, each `apart` from it.
+ShapeSessions Around(double mean, double apart) {
+  ShapeSessions taken;
+  for (int s = 0; s < stats::kShipSessions; ++s) {
+    SessionResult& session = taken.kept.emplace_back();
+    session.us[kIncumbent] = {kUs, kUs};
+    const double us = kUs * std::exp(mean + (s % 2 == 0 ? apart : -apart));
+    session.us[kChallenger] = {us, us};
+    session.proved = true;
+  }
+  return taken;
+}
+
+TEST(Ship, WhatDecidedIsSaidWhereTheIntervalReadsOtherwise) {
+  AbReport report = ReportOf(Shapes(3), stats::kShipSessions);
+  // The first interval reaches beyond 3 %, the second lies below -1 % by a little.
+  JudgeSessions({Around(0.02, 0.02), Around(-0.016, 0.01), Around(0, 0.001)}, report);
+  ASSERT_TRUE(report.shapes[0].regression_excluded);
+  ASSERT_GT(report.shapes[0].interval.high, 0.03);
+  EXPECT_LT(report.shapes[0].regression_bound, 0.03);
+  EXPECT_THAT(DecidedBy(report, report.shapes[0]),
+              HasSubstr("no regression of 3 %: the one-sided bound (95 %) is +2.9 %"));
+  ASSERT_LT(report.shapes[1].interval.high, -0.01);
+  ASSERT_NE(report.shapes[1].verdict, Verdict::kWin);
+  EXPECT_THAT(DecidedBy(report, report.shapes[1]), HasSubstr("no win: Holm over 3 shapes"));
+  EXPECT_EQ(DecidedBy(report, report.shapes[2]), "");
 }
 
 // Time does not look at results; people do.
@@ -393,32 +458,33 @@ TEST(Ship, ABudgetLeavesAVerdictOfWhatWasFinishedAndAnInterruptionDoesNot) {
   SessionsPlan plan = ShortPlan(16);
   int asked = 0;
   plan.keep_going = [&] { return asked++ < 40; };
-  FakeSource source(Quiet(), {.ratio = 0.9}, 5);
+  FakeSource source(Quiet(), {.ratio = 1.1}, 5);
   std::vector<ShapeSessions> taken = *TakeSessions(source, Shapes(1), plan);
   const size_t finished = taken[0].kept.size();
   ASSERT_GT(finished, 2u);
   ASSERT_LT(finished, 16u);
   AbReport report = ReportOf(Shapes(1), 16);
   JudgeSessions(taken, report);
-  EXPECT_EQ(report.verdict, Verdict::kWin);
+  EXPECT_EQ(report.verdict, Verdict::kLoss);
   EXPECT_THAT(report.shapes[0].reason, HasSubstr("of 16 sessions"));
+  EXPECT_EQ(SessionsText(report), std::to_string(finished) + " of 16 sessions");
 
   AbReport interrupted = ReportOf(Shapes(1), 16);
   interrupted.cancelled = true;
   JudgeSessions(taken, interrupted);
   EXPECT_EQ(interrupted.verdict, Verdict::kInconclusive);
   EXPECT_FALSE(interrupted.ship);
-  EXPECT_NEAR(interrupted.shapes[0].difference, std::log(0.9), 0.01);
+  EXPECT_NEAR(interrupted.shapes[0].difference, std::log(1.1), 0.01);
 }
 
 TEST(Ship, NothingMeasuredIsInconclusive) {
-  SessionsPlan plan = ShortPlan();
+  SessionsPlan plan = ShortPlan(stats::kShipSessions);
   plan.keep_going = [] { return false; };
   FakeSource source(Quiet(), {}, 5);
   const AbReport report = Ship(source, 2, plan);
   EXPECT_EQ(source.processes, 0);
   EXPECT_EQ(report.verdict, Verdict::kInconclusive);
-  EXPECT_EQ(report.shapes[0].reason, "stopped after 0 of 6 sessions");
+  EXPECT_EQ(report.shapes[0].reason, "0 of 16 sessions: too few to ship");
 }
 
 }  // namespace

@@ -33,6 +33,9 @@ ShapeVerdict Measure(const std::vector<double>& medians, const ShipOptions& opti
   shape.interval = {shape.difference - reach, shape.difference + reach};
   shape.p_win = LowerTail(shape.difference, -options.win_margin, error, degrees);
   shape.p_loss = LowerTail(-shape.difference, -options.win_margin, error, degrees);
+  shape.regression_bound =
+      shape.difference +
+      error * boost::math::quantile(boost::math::students_t(degrees), 1 - options.regression_alpha);
   shape.regression_excluded = LowerTail(shape.difference, options.regression_margin, error,
                                         degrees) <= options.regression_alpha;
   const bool same = shape.interval.low > -options.regression_margin &&
@@ -71,21 +74,24 @@ ShipVerdict JudgeShip(absl::Span<const std::vector<double>> session_medians,
     return std::any_of(result.shapes.begin(), result.shapes.end(),
                        [&](const ShapeVerdict& shape) { return shape.verdict == verdict; });
   };
-  bool safe = true;
+  bool safe = true, enough = true;
   for (size_t i = 0; i < result.shapes.size(); ++i) {
     ShapeVerdict& shape = result.shapes[i];
     if (shape.verdict == Verdict::kInvalid) continue;
     if (wins[i]) shape.verdict = Verdict::kWin;
     if (losses[i]) shape.verdict = Verdict::kLoss;
     safe = safe && shape.regression_excluded;
+    if (static_cast<int>(session_medians[i].size()) >= options.sessions) continue;
+    enough = false;
+    if (shape.verdict != Verdict::kLoss) shape.verdict = Verdict::kInconclusive;
   }
-  if (result.shapes.empty() || any(Verdict::kInvalid)) {
-    result.verdict = Verdict::kInvalid;
-  } else if (safe && any(Verdict::kWin)) {
+  if (safe && enough && any(Verdict::kWin) && !any(Verdict::kInvalid)) {
     result.verdict = Verdict::kWin;
     result.ship = true;
   } else if (any(Verdict::kLoss)) {
     result.verdict = Verdict::kLoss;
+  } else if (result.shapes.empty() || any(Verdict::kInvalid)) {
+    result.verdict = Verdict::kInvalid;
   } else if (any(Verdict::kInconclusive) || any(Verdict::kWin)) {
     result.verdict = Verdict::kInconclusive;
   } else {

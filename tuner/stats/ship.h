@@ -10,9 +10,13 @@
 //                         hold at once (intersection-union)
 //   SHIP                  regression excluded everywhere, and at least one win
 //
+// Fewer than 16 sessions at a shape may lose and decide nothing else: t allows for few, but two
+// sessions that agree by chance leave it nothing to allow for.
+//
 // Threading: pure functions.
 #pragma once
 
+#include <limits>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -27,22 +31,26 @@ struct ShipOptions {
   double win_alpha = 0.025;  // one-sided
   double regression_margin = 0.03;
   double regression_alpha = 0.05;
+  int sessions = kShipSessions;  // at least, at every shape
 };
 
 struct ShapeVerdict {
   // kWin and kLoss by Holm; kEquivalent where the interval lies inside +-regression_margin;
-  // kInvalid where a session has no usable median or there are fewer than two.
+  // kInvalid where a session has no usable median or there are fewer than two; kInconclusive where
+  // there are too few sessions, but for kLoss.
   Verdict verdict = Verdict::kInvalid;
   double difference = 0;  // D
   Interval interval;      // 95 %, of this shape alone
   double p_win = 1, p_loss = 1;
+  // One-sided, at regression_alpha: D is not above it. What excludes a regression.
+  double regression_bound = std::numeric_limits<double>::infinity();
   bool regression_excluded = false;
 };
 
 struct ShipVerdict {
   std::vector<ShapeVerdict> shapes;
   bool ship = false;
-  // kWin: ship. kInvalid: a shape is. kLoss: a shape is. kEquivalent: every shape is. Else
+  // kWin: ship. kLoss: a shape is. kInvalid: a shape is. kEquivalent: every shape is. Else
   // kInconclusive.
   Verdict verdict = Verdict::kInvalid;
 };

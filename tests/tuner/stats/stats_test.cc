@@ -146,6 +146,19 @@ TEST(Ship, NeedsAWinAndNoRegressionAnywhere) {
   EXPECT_EQ(JudgeShip(same).verdict, Verdict::kEquivalent);
 }
 
+TEST(Ship, NeedsItsSessionsAtEveryShape) {
+  std::vector<std::vector<double>> cut = {Sessions(-0.05), Sessions(0)};
+  cut[1].resize(kShipSessions - 1);
+  const ShipVerdict judged = JudgeShip(cut);
+  EXPECT_FALSE(judged.ship);
+  EXPECT_EQ(judged.verdict, Verdict::kInconclusive);
+  EXPECT_EQ(judged.shapes[0].verdict, Verdict::kWin);
+  EXPECT_EQ(judged.shapes[1].verdict, Verdict::kInconclusive);
+  // Two that agree by chance.
+  EXPECT_FALSE(JudgeShip(std::vector<std::vector<double>>{{-0.05, -0.05}}).ship);
+  EXPECT_EQ(JudgeShip(std::vector<std::vector<double>>{{0.05, 0.05}}).verdict, Verdict::kLoss);
+}
+
 TEST(Ship, SwappingTheSidesTurnsWinIntoLoss) {
   const ShapeVerdict win = JudgeShip(std::vector<std::vector<double>>{Sessions(-0.05)}).shapes[0];
   const ShapeVerdict loss = JudgeShip(std::vector<std::vector<double>>{Sessions(0.05)}).shapes[0];
