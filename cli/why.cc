@@ -3,14 +3,17 @@
 // kvr why OP: which config serves a shape, what it beat and by how much, when and on which device.
 #include "tuner/selections/why.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 
 #include "absl/strings/str_format.h"
 #include "cli/command.h"
 #include "cli/ledger.h"
 #include "cli/selections.h"
 #include "cli/table.h"
+#include "cli/work.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "registry/selection_file.h"
@@ -35,9 +38,45 @@ std::string IntervalText(double difference, double low, double high) {
   return StrCat(number(difference), " % [", number(low), ", ", number(high), "]");
 }
 
-std::string Where(const std::string& device, const std::string& time) {
-  return StrCat("on ", device, time.empty() ? "" : StrCat(", ", time));
+// "2026-11-30 12:00"
+std::string Minute(std::string time) {
+  std::replace(time.begin(), time.end(), 'T', ' ');
+  return time.substr(0, 16);
 }
+
+std::string Where(const std::string& device, const std::string& time) {
+  return StrCat("on ", device, time.empty() ? "" : StrCat(", ", Minute(time)));
+}
+
+// Names as a line of a terminal can hold them: of a config what is not the variant's default, of a
+// shape what is not the op's, with blanks to break at.
+class Short {
+ public:
+  Short(const Catalog& catalog, const std::string& op) : catalog_(catalog), op_(op) {}
+
+  std::string Config(const std::string& variant, const std::string& config) const {
+    const absl::StatusOr<kvr::Config> parsed = ParseAxes(config);
+    if (!parsed.ok()) return Spaced(ConfigName(variant, config));
+    const std::string differs = ShortConfig(catalog_, op_, variant, *parsed);
+    return Spaced(ConfigName(variant, differs == "default" ? "" : differs));
+  }
+  // "w8 {BLOCK_H=16}", as evidence has it.
+  std::string Named(const std::string& name) const {
+    const size_t brace = name.find('{'), end = name.find('}');
+    if (brace == std::string::npos || end == std::string::npos || end < brace) return name;
+    return Config(std::string(Trim(std::string_view(name).substr(0, brace))),
+                  name.substr(brace + 1, end - brace - 1));
+  }
+  std::string Shape(const std::string& axes) const {
+    const absl::StatusOr<Axes> parsed = ParseAxes(axes);
+    return Spaced(parsed.ok() ? ShortShape(catalog_, op_, *parsed) : axes);
+  }
+
+ private:
+  static std::string Spaced(const std::string& text) { return StrJoin(Split(text, ','), ", "); }
+  const Catalog& catalog_;
+  const std::string op_;
+};
 
 Json VerdictJson(const WhyVerdict& v) {
   return {{"against", v.other},
@@ -60,6 +99,7 @@ Json OthersJson(const std::vector<WhyOther>& others) {
   for (const WhyOther& other : others) {
     json.push_back({{"config", other.name},
                     {"median_us", other.median_us},
+                    {"difference", other.difference},
                     {"reason", other.reason},
                     {"device", other.device},
                     {"time", other.time}});
@@ -83,6 +123,14 @@ Json ToJson(const std::string& op, const Axes& shape, const Why& why) {
                 {"date", e.date},           {"verdict", e.verdict},   {"kind", e.kind},
                 {"incumbent", e.incumbent}, {"gain_low", e.gain_low}, {"gain_high", e.gain_high}};
   }
+  Json measured = nullptr;
+  if (const WhySession& m = why.measured; !m.axes.empty()) {
+    measured = {{"axes", m.axes},
+                {"mode", m.mode},
+                {"median_us", m.median_us},
+                {"device", m.device},
+                {"time", m.time}};
+  }
   return {{"op", op},
           {"axes", AxesJson(shape)},
           {"key", AxesJson(why.key)},
@@ -94,7 +142,7 @@ Json ToJson(const std::string& op, const Axes& shape, const Why& why) {
           {"because", why.because},
           {"stale", why.stale},
           {"evidence", evidence},
-          {"median_us", why.median_us},
+          {"measured", measured},
           {"published", why.published},
           {"verdicts", verdicts},
           {"runners_up", OthersJson(why.runners_up)},
@@ -103,18 +151,19 @@ Json ToJson(const std::string& op, const Axes& shape, const Why& why) {
           {"other_device_models", why.elsewhere}};
 }
 
-void PrintEvidence(const Why& why, int width) {
+void PrintEvidence(const Why& why, const Short& names, int width) {
   const Evidence& e = why.evidence;
   if (e.date.empty()) return;
-  std::string line = StrCat("the file says: ", Microseconds(e.median_us), " ",
-                            Where(e.device, e.date), ", of ", e.tried, " tried");
+  std::string line =
+      StrCat("the file says: ", e.median_us > 0 ? StrCat(Microseconds(e.median_us), " ") : "",
+             Where(e.device, e.date), ", of ", e.tried, " tried");
   if (e.verdict == "BASELINE") {
     line += "; nothing beat the baseline";
   } else if (!e.verdict.empty()) {
     StrAppend(&line, "; ", e.kind.empty() ? "" : StrCat(e.kind, " "), e.verdict,
               e.incumbent.empty()
                   ? ""
-                  : StrCat(" against ", e.incumbent,
+                  : StrCat(" against ", names.Named(e.incumbent),
                            absl::StrFormat(", %+.1f to %+.1f %% in time", Percent(e.gain_low),
                                            Percent(e.gain_high))));
   } else {
@@ -123,10 +172,44 @@ void PrintEvidence(const Why& why, int width) {
   Print(Wrap(line, width, 2));
 }
 
-void PrintOthers(std::string_view title, const std::vector<WhyOther>& others, double served_us,
+void PrintVerdicts(const std::vector<WhyVerdict>& verdicts, const Short& names, int limit,
+                   int width) {
+  if (verdicts.empty()) return;
+  const size_t count =
+      limit > 0 ? std::min(verdicts.size(), static_cast<size_t>(limit)) : verdicts.size();
+  const auto at = [&](const WhyVerdict& v) { return StrCat(names.Shape(v.axes), ", ", v.mode); };
+  std::set<std::string> places, devices;
+  for (size_t i = 0; i < count; ++i) {
+    places.insert(at(verdicts[i]));
+    devices.insert(verdicts[i].device);
+  }
+  // What all of them share is said once.
+  Print("\n");
+  Print(Wrap(
+      StrCat("compared", devices.size() == 1 ? StrCat(" on ", *devices.begin()) : "",
+             places.size() == 1 ? StrCat(" at ", *places.begin()) : "", " (less time is negative)"),
+      width, 0));
+  for (size_t i = 0; i < count; ++i) {
+    const WhyVerdict& v = verdicts[i];
+    Print(Wrap(StrCat(v.kind, " ", v.verdict, " against ", names.Config(v.variant, v.config), ": ",
+                      IntervalText(v.difference, v.low, v.high), ", ",
+                      Count(static_cast<size_t>(v.rounds), "round"), " in ",
+                      Count(static_cast<size_t>(v.sessions), "session"),
+                      places.size() == 1 ? "" : StrCat(", at ", at(v)), ", ",
+                      devices.size() == 1 ? Minute(v.time) : Where(v.device, v.time),
+                      v.reason.empty() ? "" : StrCat("; ", v.reason)),
+               width, 2));
+  }
+  if (count < verdicts.size()) {
+    Print(StrCat("  and ", verdicts.size() - count, " more; --limit 0 shows all\n"));
+  }
+}
+
+void PrintOthers(std::string_view title, const std::vector<WhyOther>& others, const Short& names,
                  int limit, int width) {
   if (others.empty()) return;
-  Print(StrCat("\n", title, "\n"));
+  Print("\n");
+  Print(Wrap(title, width, 0));
   int shown = 0;
   for (const WhyOther& other : others) {
     if (limit > 0 && shown++ == limit) {
@@ -134,55 +217,53 @@ void PrintOthers(std::string_view title, const std::vector<WhyOther>& others, do
                    " more; --limit 0 shows all\n"));
       return;
     }
-    std::string line = other.name;
+    std::string line = StrCat(names.Config(other.variant, other.config), ": ");
     if (other.median_us > 0) {
-      StrAppend(&line, ": ", Microseconds(other.median_us));
-      if (served_us > 0) {
-        line += absl::StrFormat(" (%+.1f %%)", 100 * (other.median_us / served_us - 1));
+      line += Microseconds(other.median_us);
+      if (std::isfinite(other.difference)) {
+        line += absl::StrFormat(" (%+.1f %%)", Percent(other.difference));
       }
-      StrAppend(&line, ", ", other.reason, ", ", other.time);
+      StrAppend(&line, ", ", other.reason);
     } else {
-      StrAppend(&line, ": ", other.reason.substr(0, other.reason.find('\n')), ", ",
+      StrAppend(&line, other.reason.substr(0, other.reason.find('\n')), ", ",
                 Where(other.device, other.time));
     }
     Print(Wrap(line, width, 2));
   }
 }
 
-void PrintText(const std::string& op, const Why& why, bool has_ledger, int limit) {
+void PrintText(const Catalog& catalog, const std::string& op, const Why& why, bool has_ledger,
+               int limit) {
   const int width = TerminalWidth();
+  const Short names(catalog, op);
   Print(Wrap(StrCat(op, " {", AxesText(why.key), "}",
                     why.device_model.empty() ? "" : StrCat(" on ", why.device_model), ": ",
-                    ConfigName(why.variant, ConfigText(why.config))),
+                    names.Config(why.variant, ConfigText(why.config))),
              width, 0));
   Print(Wrap(StrCat(why.by, ": ", why.because), width, 2));
-  PrintEvidence(why, width);
-  if (!why.published.empty()) Print(Wrap(StrCat("published ", why.published), width, 2));
-  if (why.median_us > 0) {
-    Print(Wrap(StrCat("last measured by the ledger: ", Microseconds(why.median_us)), width, 2));
+  PrintEvidence(why, names, width);
+  if (!why.published.empty()) Print(Wrap(StrCat("published ", Minute(why.published)), width, 2));
+  const WhySession& measured = why.measured;
+  const std::string at = StrCat("at ", names.Shape(measured.axes), ", ", measured.mode);
+  if (measured.median_us > 0) {
+    Print(Wrap(StrCat("last measured: ", Microseconds(measured.median_us), " ", at, ", ",
+                      Where(measured.device, measured.time)),
+               width, 2));
   }
   if (!has_ledger) Print("  there is no ledger to ask what it beat\n");
-  if (!why.verdicts.empty()) Print("\ncompared (less time is negative)\n");
-  int shown = 0;
-  for (const WhyVerdict& v : why.verdicts) {
-    if (limit > 0 && shown++ == limit) break;
-    Print(Wrap(
-        StrCat(v.kind, " ", v.verdict, " against ", v.other, ": ",
-               IntervalText(v.difference, v.low, v.high), ", ",
-               Count(static_cast<size_t>(v.rounds), "round"), " in ",
-               Count(static_cast<size_t>(v.sessions), "session"), ", ", v.mode, ", at ", v.axes,
-               ", ", Where(v.device, v.time), v.reason.empty() ? "" : StrCat("; ", v.reason)),
-        width, 2));
-  }
-  PrintOthers("runners-up", why.runners_up, why.median_us, limit, width);
-  PrintOthers("rejected", why.rejected, 0, limit, width);
+  PrintVerdicts(why.verdicts, names, limit, width);
+  PrintOthers(measured.median_us > 0 ? "runners-up in that session"
+                                     : StrCat("runners-up ", at, ", ", Minute(measured.time)),
+              why.runners_up, names, limit, width);
+  PrintOthers("rejected", why.rejected, names, limit, width);
   if (!why.summaries.empty()) Print("\nreported elsewhere, without samples: selects nothing\n");
   for (const WhyVerdict& s : why.summaries) {
     Print(Wrap(StrCat(s.verdict, ": ", s.other, " at ", s.axes, ": ", s.reason, "; on ", s.device),
                width, 2));
   }
   if (!why.elsewhere.empty()) {
-    Print(Wrap(StrCat("\nThe ledger also has results of ", StrJoin(why.elsewhere, ", "),
+    Print("\n");
+    Print(Wrap(StrCat("The ledger also has results of ", StrJoin(why.elsewhere, ", "),
                       ", which select nothing here; --model shows them."),
                width, 0));
   }
@@ -214,7 +295,7 @@ absl::StatusOr<int> RunWhy(const GlobalOptions& global, const WhyOptions& option
                                            .device_model = options.model}));
     if (!global.json) {
       if (!all.empty()) Print("\n");
-      PrintText(op->name(), why, asked != nullptr, options.limit);
+      PrintText(platform->catalog(), op->name(), why, asked != nullptr, options.limit);
     }
     all.push_back(ToJson(op->name(), shape, why));
   }
@@ -234,7 +315,7 @@ void AddWhy(CLI::App& app, Commands& commands) {
   AddSelections(sub, &options->selections);
   AddLedger(sub, &options->ledger);
   sub->add_option("--model", options->model,
-                  "device model; left out: the selection file's, else the ledger's newest")
+                  "device model; left out: the selection file's, else the only one of the ledger")
       ->type_name("MODEL");
   sub->add_option("--limit", options->limit, "at most so many of a list; 0: all")
       ->type_name("N")

@@ -16,51 +16,77 @@ std::string Place(const std::string& op, const Axes& key) {
   return StrCat(op, " {", AxesText(key), "}");
 }
 
-// Why it must stay; empty: it is shipped. Its evidence is completed.
-std::string Unshipped(const Catalog& catalog, const std::string& name, const std::string& policy,
-                      const Axes& key, absl::Span<const Placed<ledger::Verdict>> verdicts,
-                      StoredSelection& selection) {
-  const absl::StatusOr<const Catalog::Op*> op = catalog.FindOp(name);
-  if (!op.ok()) return std::string(What(op.status()));
-  const absl::StatusOr<KeyPolicy> parsed = KeyPolicy::Parse(policy, (*op)->spec());
-  if (!parsed.ok()) return std::string(What(parsed.status()));
-  ShipProof proof = ProofFor(**op, *parsed, key, selection, verdicts);
-  selection.evidence = std::move(proof.evidence);
-  return proof.missing;
-}
-
 std::string Named(const StoredSelection& selection) {
   return ConfigName(selection.variant, ConfigText(selection.config));
+}
+
+// The comparison that would ship it: at the shapes in question, on a device of that model.
+std::string AbCommand(const Catalog::Op& op, const StoredSelection& selection,
+                      const ShipProof& proof, const std::string& device_model,
+                      std::string_view options) {
+  std::string command = StrCat(
+      "kvr ab ", op.name(), " --incumbent baseline --challenger '", selection.variant,
+      selection.config.empty() ? "" : StrCat("{", ConfigText(selection.config), "}"), "' --ship");
+  for (const Axes& shape : proof.shapes) {
+    const std::string least = AxesText(LeastAxes(op.spec(), shape));
+    // Without --axes the op's defaults are compared.
+    if (!least.empty() || proof.shapes.size() > 1) {
+      StrAppend(&command, " --axes ", least.empty() ? AxesText(shape) : least);
+    }
+  }
+  // Which a GPU would be chosen before.
+  if (device_model == "host" || device_model == "null") {
+    StrAppend(&command, " --device ", device_model);
+  }
+  return StrCat(command, options.empty() ? "" : " ", options);
 }
 
 }  // namespace
 
 absl::StatusOr<SelectionContent> ForTheFleet(SelectionContent content, const Catalog& catalog,
-                                             const ledger::Ledger* ledger, bool unshipped) {
+                                             const ledger::Ledger* ledger, bool unshipped,
+                                             std::string_view ab_options) {
   std::string refused, example;
   int count = 0;
-  for (auto& [name, op] : content.ops) {
+  const auto refuse = [&](const std::string& name, const Axes& key,
+                          const StoredSelection& selection, std::string_view why) {
+    StrAppend(&refused, count++ == 0 ? "" : "; ", Place(name, key), ": ", Named(selection), ", ",
+              why);
+  };
+  for (auto& [name, stored] : content.ops) {
+    const absl::StatusOr<const Catalog::Op*> op = catalog.FindOp(name);
+    const absl::StatusOr<KeyPolicy> policy =
+        op.ok() ? KeyPolicy::Parse(stored.key_policy, (*op)->spec())
+                : absl::StatusOr<KeyPolicy>(op.status());
     std::vector<Placed<ledger::Verdict>> verdicts;
+    std::vector<Placed<ledger::Trial>> trials;
     if (ledger != nullptr) {
       KVR_ASSIGN_OR_RETURN(verdicts,
                            PlacedRecords<ledger::Verdict>(*ledger, name, content.device_model));
+      KVR_ASSIGN_OR_RETURN(trials,
+                           PlacedRecords<ledger::Trial>(*ledger, name, content.device_model));
     }
-    for (auto& [key, selection] : op.by_key) {
-      const std::string why = Unshipped(catalog, name, op.key_policy, key, verdicts, selection);
-      if (why.empty()) continue;
-      StrAppend(&refused, count == 0 ? "" : "; ", Place(name, key), ": ", Named(selection), ", ",
-                why);
-      if (count++ == 0) {
-        example = StrCat("kvr ab ", name, " --incumbent baseline --challenger '", selection.variant,
-                         "{", ConfigText(selection.config), "}' --ship --axes ", AxesText(key));
+    for (auto& [key, selection] : stored.by_key) {
+      if (!policy.ok()) {
+        refuse(name, key, selection, What(policy.status()));
+        continue;
       }
+      const ShipProof proof = ProofFor(**op, *policy, key, selection, verdicts, trials);
+      if (!proof.shipped) {
+        refuse(name, key, selection, proof.missing);
+        if (example.empty()) {
+          example = AbCommand(**op, selection, proof, content.device_model, ab_options);
+        }
+      }
+      selection.evidence = proof.evidence;
     }
   }
   if (count == 0 || unshipped) return content;
   return Error(absl::StatusCode::kFailedPrecondition,
                StrCat(count == 1 ? "a selection has" : StrCat(count, " selections have"),
                       " no ship verdict: ", refused),
-               StrCat("run `", example, "`, or export them with --unshipped"));
+               example.empty() ? "export them with --unshipped"
+                               : StrCat("run `", example, "`, or export them with --unshipped"));
 }
 
 absl::StatusOr<TakenOver> TakeOver(const SelectionContent* local, const SelectionContent& incoming,

@@ -21,9 +21,11 @@ namespace kvr {
 
 // `content` for a fleet, its evidence completed by the ledger's ship verdicts. `ledger` may be
 // null. Errors: kFailedPrecondition, selections have no ship verdict (tuner/selections/shipped.h)
-// and `unshipped` does not let them pass.
+// and `unshipped` does not let them pass; the fix is a command line, with `ab_options` as the
+// reader's `kvr ab` needs them ("--ledger DIR").
 absl::StatusOr<SelectionContent> ForTheFleet(SelectionContent content, const Catalog& catalog,
-                                             const ledger::Ledger* ledger, bool unshipped);
+                                             const ledger::Ledger* ledger, bool unshipped,
+                                             std::string_view ab_options = "");
 
 struct TakenOver {
   SelectionContent content;

@@ -84,14 +84,15 @@ class OpMerge {
       keys_[*key].device = placed.where.device_name;
       verdicts_[DeviceOf(placed.where)].push_back(std::move(placed));
     }
+    trials_ = std::move(trials);
     std::set<std::string> modes;
-    for (const Placed<ledger::Trial>& placed : trials) {
+    for (const Placed<ledger::Trial>& placed : trials_) {
       if (IsDecisive(placed.record)) modes.insert(placed.record.mode);
     }
     const std::string mode = modes.empty()                           ? ""
                              : modes.count(std::string(kServes)) > 0 ? std::string(kServes)
                                                                      : *modes.begin();
-    for (const Placed<ledger::Trial>& placed : trials) {
+    for (const Placed<ledger::Trial>& placed : trials_) {
       const ledger::Trial& trial = placed.record;
       const std::optional<Axes> key = KeyOf(op.spec(), op.policy, trial.axes);
       if (!IsDecisive(trial) || trial.mode != mode || !key.has_value()) continue;
@@ -175,11 +176,13 @@ class OpMerge {
       if (!selection.has_value() || IsDefaultBaseline(op_, *selection)) continue;
       Evidence together;
       bool everywhere = true;
+      double logs = 0;
       for (const std::string& gpu : gpus_) {
         const auto verdicts = verdicts_.find(gpu);
-        const ShipProof proof = verdicts == verdicts_.end()
-                                    ? ShipProof()
-                                    : ProofFor(op_, op_.policy, key, *selection, verdicts->second);
+        const ShipProof proof =
+            verdicts == verdicts_.end()
+                ? ShipProof()
+                : ProofFor(op_, op_.policy, key, *selection, verdicts->second, trials_);
         everywhere &= proof.shipped;
         if (!everywhere) break;
         const bool first = together.verdict.empty();
@@ -189,9 +192,12 @@ class OpMerge {
             first ? proof.evidence.gain_low : std::min(low, proof.evidence.gain_low);
         together.gain_high =
             first ? proof.evidence.gain_high : std::max(high, proof.evidence.gain_high);
+        together.date = std::max(together.date, proof.evidence.date);
+        logs += std::log(proof.evidence.median_us);  // -infinity where one has no time: mean 0
       }
       if (!everywhere) continue;
       selection->evidence = together;
+      selection->evidence.median_us = std::exp(logs / static_cast<double>(gpus_.size()));
       proven.emplace_back(candidate, *std::move(selection));
     }
     if (proven.empty()) return std::nullopt;
@@ -208,8 +214,6 @@ class OpMerge {
     for (auto it = proven.begin(); it != proven.end(); ++it) {
       if (Mean(it->first, common, known) < Mean(best->first, common, known)) best = it;
     }
-    const double mean = Mean(best->first, common, known);
-    best->second.evidence.median_us = std::isnan(mean) ? 0 : mean;
     why = StrCat("ship verdicts on ", gpus_.size() == 1 ? std::string("the only GPU")
                                                         : StrCat("all ", gpus_.size(), " GPUs"));
     return best->second;
@@ -249,6 +253,7 @@ class OpMerge {
   const std::set<std::string>& gpus_;
   const bool unshipped_;
   std::map<std::string, std::vector<Placed<ledger::Verdict>>> verdicts_;  // ship ones, by GPU
+  std::vector<Placed<ledger::Trial>> trials_;
   std::map<Axes, std::set<Candidate>> shipped_candidates_;
   std::map<Axes, KeyTrials> keys_;
 };
@@ -263,8 +268,13 @@ absl::StatusOr<std::string> ModelOf(absl::Span<const ledger::Ledger* const> ledg
     for (const std::string& op : ops) {
       KVR_ASSIGN_OR_RETURN(const auto trials, PlacedRecords<ledger::Trial>(*ledger, op, ""));
       KVR_ASSIGN_OR_RETURN(const auto verdicts, PlacedRecords<ledger::Verdict>(*ledger, op, ""));
-      for (const auto& placed : trials) here.insert(placed.where.device_model);
-      for (const auto& placed : verdicts) here.insert(placed.where.device_model);
+      const auto note = [&](const auto& records) {
+        for (const auto& placed : records) {
+          if (Counts(placed.record)) here.insert(placed.where.device_model);
+        }
+      };
+      note(trials);
+      note(verdicts);
     }
     all.insert(here.begin(), here.end());
     if (!asked.empty() && here.count(asked) == 0) {

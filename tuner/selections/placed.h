@@ -26,12 +26,13 @@ struct Placed {
   ledger::Environment where;
 };
 
-// Of an op, oldest row first; made on `device_model`, or empty: anywhere.
+// Of an op, oldest row first, without samples; made on `device_model`, or empty: anywhere.
 template <class Record>
 absl::StatusOr<std::vector<Placed<Record>>> PlacedRecords(const ledger::Ledger& ledger,
                                                           const std::string& op,
                                                           const std::string& device_model) {
-  KVR_ASSIGN_OR_RETURN(std::vector<Record> records, ledger.Find<Record>({{"op", op}}));
+  KVR_ASSIGN_OR_RETURN(std::vector<Record> records,
+                       ledger.Find<Record>({{"op", op}}, 0, ledger::Samples::kLeaveOut));
   std::vector<Placed<Record>> placed;
   for (Record& record : records) {
     KVR_ASSIGN_OR_RETURN(ledger::Environment where, ledger.EnvironmentOf(record));
@@ -41,8 +42,21 @@ absl::StatusOr<std::vector<Placed<Record>>> PlacedRecords(const ledger::Ledger& 
   return placed;
 }
 
+// Whether a record says anything that could be selected: what failed or is INVALID makes nobody's
+// device one that was measured.
+inline bool Counts(const ledger::Trial& trial) {
+  return trial.status == "PASSED" && trial.median_us > 0;
+}
+inline bool Counts(const ledger::Verdict& verdict) { return verdict.verdict != "INVALID"; }
+inline bool Counts(const ledger::Publication& publication) {
+  return publication.outcome == "published";
+}
+
 // The key that a record's axes fall into; none: they are no shape of the op.
 std::optional<Axes> KeyOf(const OpSpec& op, const KeyPolicy& policy, const std::string& axes);
+
+// `axes` without what an op that is asked takes anyway: fixed axes and defaults.
+Axes LeastAxes(const OpSpec& op, const Axes& axes);
 
 // Which GPU: its UUID, or the host where devices have none.
 inline const std::string& DeviceOf(const ledger::Environment& where) {

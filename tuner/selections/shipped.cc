@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "core/strings.h"
@@ -53,6 +55,51 @@ std::string Unproven(const Evidence& evidence) {
                 evidence.verdict);
 }
 
+// A win, or no regression worth speaking of. NaN is no bound at all.
+bool Excludes(const ledger::Verdict& verdict) {
+  if (verdict.verdict == "WIN") return true;
+  return verdict.verdict != "LOSS" && verdict.verdict != "INVALID" &&
+         verdict.high < std::log1p(stats::ShipOptions().regression_margin);
+}
+
+std::string ShapeText(const OpSpec& op, const std::string& axes) {
+  const absl::StatusOr<Axes> parsed = ParseAxes(axes);
+  const std::string least = parsed.ok() ? AxesText(LeastAxes(op, *parsed)) : axes;
+  return least.empty() ? "the op's defaults" : least;
+}
+
+using NewestVerdicts =
+    std::map<std::pair<std::string, std::string>, const Placed<ledger::Verdict>*>;
+
+// What ship verdicts say together, with the time of the session that was the last of each.
+Evidence EvidenceOf(const NewestVerdicts& verdicts, absl::Span<const Placed<ledger::Trial>> trials,
+                    int tried) {
+  Evidence evidence{.tried = tried, .verdict = "WIN", .kind = "ship"};
+  evidence.gain_low = std::numeric_limits<double>::infinity();
+  evidence.gain_high = -std::numeric_limits<double>::infinity();
+  double logs = 0;
+  size_t timed = 0;
+  for (const auto& [at, placed] : verdicts) {
+    const ledger::Verdict& v = placed->record;
+    evidence.gain_low = std::min(evidence.gain_low, v.low);
+    evidence.gain_high = std::max(evidence.gain_high, v.high);
+    evidence.incumbent = ConfigName(v.incumbent, v.incumbent_config);
+    evidence.device = placed->where.device_name;
+    evidence.date = std::max(evidence.date, v.time);
+    const auto trial = std::find_if(trials.begin(), trials.end(), [&](const auto& other) {
+      const ledger::Trial& t = other.record;
+      return Counts(t) && t.session == v.session && t.axes == v.axes && t.mode == v.mode &&
+             t.variant == v.challenger && t.fingerprint == v.challenger_fingerprint &&
+             t.config == v.challenger_config && DeviceOf(other.where) == at.first;
+    });
+    if (trial == trials.end()) continue;
+    logs += std::log(trial->record.median_us);
+    ++timed;
+  }
+  if (timed == verdicts.size()) evidence.median_us = std::exp(logs / static_cast<double>(timed));
+  return evidence;
+}
+
 }  // namespace
 
 std::optional<Axes> KeyOf(const OpSpec& op, const KeyPolicy& policy, const std::string& axes) {
@@ -63,6 +110,16 @@ std::optional<Axes> KeyOf(const OpSpec& op, const KeyPolicy& policy, const std::
   return policy.Named(policy.Bucket(*resolved));
 }
 
+Axes LeastAxes(const OpSpec& op, const Axes& axes) {
+  Axes least = axes;
+  for (const AxisSpec& axis : op.axes) {
+    const auto it = least.find(axis.name);
+    if (it == least.end()) continue;
+    if (axis.is_const || it->second == axis.default_value) least.erase(it);
+  }
+  return least;
+}
+
 bool IsDefaultBaseline(const Catalog::Op& op, const StoredSelection& selection) {
   return op.baseline != nullptr && selection.variant == op.baseline->name &&
          selection.config == DefaultConfig(op.baseline->tunables);
@@ -70,14 +127,15 @@ bool IsDefaultBaseline(const Catalog::Op& op, const StoredSelection& selection) 
 
 ShipProof ProofFor(const Catalog::Op& op, const KeyPolicy& policy, const Axes& key,
                    const StoredSelection& selection,
-                   absl::Span<const Placed<ledger::Verdict>> verdicts) {
+                   absl::Span<const Placed<ledger::Verdict>> verdicts,
+                   absl::Span<const Placed<ledger::Trial>> trials) {
   ShipProof proof{.evidence = selection.evidence};
   proof.shipped = IsDefaultBaseline(op, selection) ||
                   (selection.evidence.kind == "ship" && selection.evidence.verdict == "WIN");
   if (proof.shipped) return proof;
 
   // The newest row of each shape on each device; later ones replace earlier ones.
-  std::map<std::pair<std::string, std::string>, const Placed<ledger::Verdict>*> newest;
+  NewestVerdicts newest;
   bool another = false;
   for (const Placed<ledger::Verdict>& placed : verdicts) {
     const ledger::Verdict& verdict = placed.record;
@@ -92,37 +150,39 @@ ShipProof ProofFor(const Catalog::Op& op, const KeyPolicy& policy, const Axes& k
     proof.missing =
         StrCat(Unproven(selection.evidence), ", and the ledger has no ship verdict of it",
                another ? " against what it replaced or the baseline" : "");
+    const absl::StatusOr<AxisVector> shape = ResolveAxes(op.spec(), key);
+    if (shape.ok()) proof.shapes.push_back(NamedAxes(op.spec(), *shape));
     return proof;
   }
-  const double regression = std::log1p(stats::ShipOptions().regression_margin);
-  std::map<std::string, bool> won;  // by device
-  Evidence& evidence = proof.evidence;
-  evidence.gain_low = std::numeric_limits<double>::infinity();
-  evidence.gain_high = -std::numeric_limits<double>::infinity();
+  std::set<std::string> bad, undecided;  // shapes
+  std::map<std::string, bool> won;       // by device
+  const auto note = [&](std::string_view what) {
+    StrAppend(&proof.missing, proof.missing.empty() ? "" : ", ", what);
+  };
   for (const auto& [at, placed] : newest) {
     const ledger::Verdict& verdict = placed->record;
-    const bool win = verdict.verdict == "WIN";
-    // NaN is no bound at all.
-    if (!win && (verdict.verdict == "LOSS" || verdict.verdict == "INVALID" ||
-                 !(verdict.high < regression))) {
-      proof.missing = StrCat("its ship verdict at {", verdict.axes, "} is ", verdict.verdict,
-                             " on ", placed->where.device_name);
-      proof.evidence = selection.evidence;
-      return proof;
+    if (Excludes(verdict)) {
+      won[at.first] |= verdict.verdict == "WIN";
+      continue;
     }
-    won[at.first] |= win;
-    evidence.gain_low = std::min(evidence.gain_low, verdict.low);
-    evidence.gain_high = std::max(evidence.gain_high, verdict.high);
-    evidence.incumbent = ConfigName(verdict.incumbent, verdict.incumbent_config);
+    note(StrCat("its ship verdict at {", ShapeText(op.spec(), verdict.axes), "} is ",
+                verdict.verdict, " on ", placed->where.device_name));
+    bad.insert(verdict.axes);
   }
   for (const auto& [device, win] : won) {
-    if (win) continue;
-    proof.missing = StrCat("its ship verdicts on ", device, " have no win");
-    proof.evidence = selection.evidence;
+    if (win || !bad.empty()) continue;
+    note(StrCat("its ship verdicts on ", device, " have no win"));
+    for (const auto& [at, placed] : newest) {
+      if (at.first == device) undecided.insert(placed->record.axes);
+    }
+  }
+  if (!proof.missing.empty()) {
+    for (const std::string& axes : bad.empty() ? undecided : bad) {
+      proof.shapes.push_back(*ParseAxes(axes));  // it has been in KeyOf
+    }
     return proof;
   }
-  evidence.verdict = "WIN";
-  evidence.kind = "ship";
+  proof.evidence = EvidenceOf(newest, trials, selection.evidence.tried);
   proof.shipped = true;
   return proof;
 }

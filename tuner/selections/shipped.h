@@ -12,6 +12,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "registry/catalog.h"
@@ -22,15 +23,19 @@ namespace kvr {
 
 struct ShipProof {
   bool shipped = false;
-  std::string missing;  // why not
-  Evidence evidence;    // the selection's, with the verdict that ships it
+  std::string missing;       // why not
+  std::vector<Axes> shapes;  // of the key, where a ship verdict would help; every axis of each
+  // The selection's; where the ledger ships it that of the ship run alone: time (the geometric mean
+  // of its medians over shapes and devices, 0: not in the ledger), interval, device and date.
+  Evidence evidence;
 };
 
-// `verdicts`: of the op on the selection's device model, oldest row first; of several devices,
-// every one that speaks of the selection must agree.
+// `verdicts`, `trials`: of the op on the selection's device model, oldest row first; of several
+// devices, every one that speaks of the selection must agree.
 ShipProof ProofFor(const Catalog::Op& op, const KeyPolicy& policy, const Axes& key,
                    const StoredSelection& selection,
-                   absl::Span<const Placed<ledger::Verdict>> verdicts);
+                   absl::Span<const Placed<ledger::Verdict>> verdicts,
+                   absl::Span<const Placed<ledger::Trial>> trials);
 
 bool IsDefaultBaseline(const Catalog::Op& op, const StoredSelection& selection);
 

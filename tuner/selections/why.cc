@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/names.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "tuner/selections/placed.h"
@@ -46,6 +47,7 @@ class Finder {
       KVR_ASSIGN_OR_RETURN(policy_, KeyPolicy::Parse(stored->key_policy, op_.spec()));
     }
     KVR_ASSIGN_OR_RETURN(const AxisVector shape, ResolveAxes(op_.spec(), request_.shape));
+    shape_ = NamedAxes(op_.spec(), shape);
     why_.key = policy_.Named(policy_.Bucket(shape));
     why_.key_policy = policy_.text();
     const StoredSelection* selection = nullptr;
@@ -71,36 +73,66 @@ class Finder {
       KVR_ASSIGN_OR_RETURN(published_, PlacedRecords<ledger::Publication>(ledger, op_.name(), ""));
       KVR_ASSIGN_OR_RETURN(summaries_, PlacedRecords<ledger::Summary>(ledger, op_.name(), ""));
     }
-    why_.device_model = request_.device_model;
-    if (why_.device_model.empty() && request_.selections != nullptr) {
-      why_.device_model = request_.selections->device_model;
-    }
-    const auto newest = [&](const auto& records) {
-      if (why_.device_model.empty() && !records.empty()) {
-        why_.device_model = records.back().where.device_model;
+    std::set<std::string> models, measured;  // all; those that count
+    const auto note = [&](const auto& records) {
+      for (const auto& placed : records) {
+        if (placed.where.device_model.empty()) continue;  // built for a target, on no device
+        models.insert(placed.where.device_model);
+        if constexpr (requires { Counts(placed.record); }) {
+          if (Counts(placed.record)) measured.insert(placed.where.device_model);
+        }
       }
     };
-    newest(published_);
-    newest(verdicts_);
-    newest(trials_);
-    std::set<std::string> models;
+    note(trials_);
+    note(builds_);
+    note(verdicts_);
+    note(published_);
+    KVR_RETURN_IF_ERROR(DecideModel(models, measured));
     const auto keep_here = [&](auto& records) {
-      for (const auto& placed : records) models.insert(placed.where.device_model);
       std::erase_if(records, [&](const auto& placed) {
-        return placed.where.device_model != why_.device_model;
+        return why_.device_model.empty() || placed.where.device_model != why_.device_model;
       });
     };
     keep_here(trials_);
     keep_here(builds_);
     keep_here(verdicts_);
     keep_here(published_);
-    models.erase(why_.device_model);
-    why_.elsewhere.assign(models.begin(), models.end());
+    measured.erase(why_.device_model);
+    why_.elsewhere.assign(measured.begin(), measured.end());
     return absl::OkStatus();
   }
 
-  bool IsOfKey(const std::string& axes) const {
-    return KeyOf(op_.spec(), policy_, axes) == why_.key;
+  absl::Status DecideModel(const std::set<std::string>& models,
+                           const std::set<std::string>& measured) {
+    const std::string& asked = request_.device_model;
+    const std::string file =
+        request_.selections == nullptr ? "" : request_.selections->device_model;
+    std::set<std::string> known = models;
+    if (!file.empty()) known.insert(file);
+    if (!asked.empty() && known.count(asked) == 0) {
+      return UnknownName("device model", asked,
+                         std::vector<std::string_view>(known.begin(), known.end()));
+    }
+    if (!asked.empty() && !file.empty() && asked != file) {
+      return Error(absl::StatusCode::kInvalidArgument,
+                   StrCat("the selection file is for ", file, ": it selects nothing on ", asked),
+                   StrCat("leave --model out, or name a file for ", asked));
+    }
+    why_.device_model = !asked.empty() ? asked : file;
+    if (!why_.device_model.empty() || measured.empty()) return absl::OkStatus();
+    if (measured.size() > 1) {
+      return Error(absl::StatusCode::kFailedPrecondition,
+                   StrCat("the ledger knows several device models: ", StrJoin(measured, ", ")),
+                   "name one with --model");
+    }
+    why_.device_model = *measured.begin();
+    return absl::OkStatus();
+  }
+
+  bool IsOfKey(const std::string& axes) {
+    const auto [at, fresh] = is_of_key_.emplace(axes, false);
+    if (fresh) at->second = KeyOf(op_.spec(), policy_, axes) == why_.key;
+    return at->second;
   }
 
   // The variant as it is here; null: it is not, for the reason given.
@@ -116,7 +148,7 @@ class Finder {
   }
 
   // Of this key: the last that says what is selected.
-  const ledger::Publication* LastPublication() const {
+  const ledger::Publication* LastPublication() {
     for (auto it = published_.rbegin(); it != published_.rend(); ++it) {
       const absl::StatusOr<Axes> axes = ParseAxes(it->record.axes);
       const bool is_key = axes.ok() && *axes == why_.key;
@@ -192,6 +224,8 @@ class Finder {
       if (challenger == incumbent) continue;  // neither, or A against A
       WhyVerdict told{.other = challenger ? ConfigName(v.incumbent, v.incumbent_config)
                                           : ConfigName(v.challenger, v.challenger_config),
+                      .variant = challenger ? v.incumbent : v.challenger,
+                      .config = challenger ? v.incumbent_config : v.challenger_config,
                       .kind = v.kind,
                       .verdict = challenger ? v.verdict : Mirrored(v.verdict),
                       .reason = v.reason,
@@ -217,14 +251,41 @@ class Finder {
     }
   }
 
+  // Null: nothing of this key was measured.
+  const Placed<ledger::Trial>* Anchor() {
+    const Placed<ledger::Trial>* best = nullptr;
+    std::tuple<bool, bool, bool> most;
+    const std::string asked = AxesText(shape_);
+    for (const Placed<ledger::Trial>& placed : trials_) {
+      const ledger::Trial& t = placed.record;
+      if (!Counts(t) || !IsOfKey(t.axes)) continue;
+      const bool served = IsServed(t.variant, t.fingerprint, t.config);
+      const bool race = StageOf(t.stage) >= 0;
+      if (!served && !race) continue;
+      const std::tuple rank(served, t.axes == asked, race);
+      if (best != nullptr && rank < most) continue;  // of equals the newest
+      best = &placed;
+      most = rank;
+    }
+    return best;
+  }
+
   // The newest row of each config says how far it got.
   void Race() {
+    const Placed<ledger::Trial>* const anchor = Anchor();
+    if (anchor == nullptr) return;
+    const ledger::Trial& at = anchor->record;
+    why_.measured = {
+        .axes = at.axes, .mode = at.mode, .device = anchor->where.device_name, .time = at.time};
     std::map<std::string, std::pair<int, WhyOther>> newest;
     for (const Placed<ledger::Trial>& placed : trials_) {
       const ledger::Trial& t = placed.record;
-      if (!IsOfKey(t.axes) || t.status != "PASSED" || !(t.median_us > 0)) continue;
+      if (!Counts(t) || t.session != at.session || t.axes != at.axes || t.mode != at.mode ||
+          DeviceOf(placed.where) != DeviceOf(anchor->where)) {
+        continue;
+      }
       if (IsServed(t.variant, t.fingerprint, t.config)) {
-        why_.median_us = t.median_us;
+        why_.measured.median_us = t.median_us;
         continue;
       }
       const int stage = StageOf(t.stage);
@@ -233,6 +294,8 @@ class Finder {
       newest[name] = {
           stage,
           {.name = name,
+           .variant = t.variant,
+           .config = t.config,
            .median_us = t.median_us,
            .reason = StrCat(t.outcome.empty() ? "measured" : t.outcome, " in ", t.stage),
            .device = placed.where.device_name,
@@ -244,7 +307,12 @@ class Finder {
       return std::tie(b.first, a.second.median_us, a.second.name) <
              std::tie(a.first, b.second.median_us, b.second.name);
     });
-    for (auto& [stage, other] : others) why_.runners_up.push_back(std::move(other));
+    for (auto& [stage, other] : others) {
+      if (why_.measured.median_us > 0) {
+        other.difference = std::log(other.median_us / why_.measured.median_us);
+      }
+      why_.runners_up.push_back(std::move(other));
+    }
   }
 
   void Rejected() {
@@ -255,8 +323,12 @@ class Finder {
       if (b.status != "failed") {
         failed.erase(name);
       } else {
-        failed[name] = {name, -1, StrCat("does not build: ", b.reason), placed.where.device_name,
-                        b.time};
+        failed[name] = {.name = name,
+                        .variant = b.variant,
+                        .config = b.config,
+                        .reason = StrCat("does not build: ", b.reason),
+                        .device = placed.where.device_name,
+                        .time = b.time};
       }
     }
     for (const Placed<ledger::Trial>& placed : trials_) {
@@ -266,8 +338,12 @@ class Finder {
       if (t.status == "PASSED") {
         failed.erase(name);
       } else {
-        failed[name] = {name, -1, StrCat(t.status, t.reason.empty() ? "" : ": ", t.reason),
-                        placed.where.device_name, t.time};
+        failed[name] = {.name = name,
+                        .variant = t.variant,
+                        .config = t.config,
+                        .reason = StrCat(t.status, t.reason.empty() ? "" : ": ", t.reason),
+                        .device = placed.where.device_name,
+                        .time = t.time};
       }
     }
     for (auto& [name, other] : failed) why_.rejected.push_back(std::move(other));
@@ -301,7 +377,9 @@ class Finder {
   const Catalog::Op& op_;
   KeyPolicy policy_;
   Why why_;
+  Axes shape_;  // as asked, every axis
   std::string fingerprint_;
+  std::map<std::string, bool> is_of_key_;  // by the text of axes: a ledger has few
   std::vector<Placed<ledger::Trial>> trials_;
   std::vector<Placed<ledger::Build>> builds_;
   std::vector<Placed<ledger::Verdict>> verdicts_;

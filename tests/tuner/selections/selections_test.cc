@@ -78,6 +78,7 @@ class Selections : public ::testing::Test {
                             const std::string& kind = "ship", const std::string& config = kFast,
                             const std::string& axes = "n=64") const {
     return {.environment = environment,
+            .session = "s",
             .op = "axpy",
             .axes = axes,
             .mode = "graph cold",
@@ -142,7 +143,13 @@ TEST_F(Selections, LeaveForAFleetOnAShipVerdictAlone) {
   ASSERT_TRUE(shipped.ok()) << shipped.status();
   const Evidence& evidence = shipped->ops.at("axpy").by_key.begin()->second.evidence;
   EXPECT_EQ(evidence.kind, "ship");
-  EXPECT_EQ(evidence.median_us, 9);
+  // All of it is of that run: no other time stands beside its interval.
+  EXPECT_EQ(evidence.median_us, 0);
+  EXPECT_EQ(evidence.device, "Device GPU-1");
+  ASSERT_TRUE(ledger->Add(TrialOf(here, "wide", kFast, 30)).ok());
+  ledger::Trial elsewhere = TrialOf(here, "wide", kFast, 7, "n=50");
+  ASSERT_TRUE(ledger->Add(elsewhere).ok());
+  EXPECT_NEAR(to_fleet()->ops.at("axpy").by_key.begin()->second.evidence.median_us, 30, 1e-9);
   EXPECT_NEAR(evidence.gain_low, -0.11, 1e-12);
   EXPECT_EQ(shipped->Digest(), Quick().Digest());
   // What has been exported needs no ledger any more.
@@ -169,11 +176,38 @@ TEST_F(Selections, ARegressionNotExcludedAtAShapeOfTheKeyKeepsItHome) {
   ledger::Verdict open = VerdictOf(here, "INCONCLUSIVE", 0.0, "ship", kFast, "n=50");
   open.high = 0.05;
   ASSERT_TRUE(ledger->Add(open).ok());  // n=50 is of the bucket 64
-  EXPECT_FALSE(ForTheFleet(Quick(), world_.catalog, ledger.get(), false).ok());
+  const absl::Status refused =
+      ForTheFleet(Quick(), world_.catalog, ledger.get(), false, "--ledger there").status();
+  EXPECT_THAT(std::string(What(refused)), HasSubstr("{n=50} is INCONCLUSIVE"));
+  // The shape in question, not the key's own.
+  EXPECT_THAT(std::string(Fix(refused)),
+              HasSubstr("--ship --axes n=50 --device null --ledger there`"));
   open.high = 0.02;
   open.uid.clear();
   ASSERT_TRUE(ledger->Add(open).ok());
   EXPECT_TRUE(ForTheFleet(Quick(), world_.catalog, ledger.get(), false).ok());
+}
+
+TEST_F(Selections, WhatWasImportedFromAnotherDeviceModelShipsAndRejectsNothing) {
+  auto there = Ledger("there"), here = Ledger("here");
+  const int64_t other = *there->Remember(Gpu("GPU-9", "another-model"));
+  ASSERT_TRUE(there->Add(VerdictOf(other, "WIN", -0.5)).ok());
+  ledger::Trial wrong = TrialOf(other, "wide", kFast, 0);
+  wrong.status = "INCORRECT_NUMERICAL";
+  ASSERT_TRUE(there->Add(wrong).ok());
+  std::stringstream lines;
+  ASSERT_TRUE(there->Export(lines).ok());
+  ASSERT_TRUE(here->Import(lines).ok());
+  EXPECT_FALSE(ForTheFleet(Quick(), world_.catalog, here.get(), false).ok());
+  const SelectionContent file = Quick();
+  EXPECT_THAT(Ask(&file, here.get())->rejected, IsEmpty());
+  // A loss there does not take back what was won here either.
+  ASSERT_TRUE(here->Add(VerdictOf(*here->Remember(Gpu("GPU-1")), "WIN", -0.1)).ok());
+  std::stringstream loss;
+  ASSERT_TRUE(there->Add(VerdictOf(other, "LOSS", 0.5)).ok());
+  ASSERT_TRUE(there->Export(loss).ok());
+  ASSERT_TRUE(here->Import(loss).ok());
+  EXPECT_TRUE(ForTheFleet(Quick(), world_.catalog, here.get(), false).ok());
 }
 
 TEST_F(Selections, ABaselineNeedsNoVerdict) {
@@ -321,6 +355,13 @@ TEST_F(FromLedgersTest, ALedgerOfAnotherDeviceModelSelectsNothing) {
   const std::string model = world_.device->info().model;
   EXPECT_THAT(std::string(What(Merge({a.get(), b.get()}, {.device_model = model}).status())),
               HasSubstr(StrCat("has nothing of ", model)));
+  // What failed or is INVALID there makes it no device model to choose from.
+  auto broken = Ledger("broken");
+  const int64_t nothing = *broken->Remember(Gpu("GPU-7", "broken-model"));
+  ledger::Trial failed = TrialOf(nothing, "wide", kFast, 0);
+  failed.status = "LAUNCH_ERROR";
+  ASSERT_TRUE(broken->Add(failed).ok());
+  EXPECT_TRUE(Merge({a.get(), broken.get()}).ok());
   // Imported into one ledger, the other model's records have no say either.
   std::stringstream lines;
   ASSERT_TRUE(b->Export(lines).ok());
@@ -379,7 +420,7 @@ TEST_F(Selections, WhyFromALedgerAlone) {
   ASSERT_TRUE(why.ok()) << why.status();
   EXPECT_EQ(why->by, "publication");
   EXPECT_EQ(why->variant, "wide");
-  EXPECT_EQ(why->median_us, 9);
+  EXPECT_EQ(why->measured.median_us, 9);
   ASSERT_EQ(why->verdicts.size(), 1u);
   EXPECT_EQ(why->verdicts[0].verdict, "WIN");
   EXPECT_EQ(why->verdicts[0].device, "Device GPU-1");
@@ -422,7 +463,7 @@ TEST_F(Selections, WhyGoesByTheRowsWhateverTheClockSaid) {
   add("2020-01-01T00:00:00.000Z", kFast, 9, "EQUIVALENT");  // the later row
   const auto why = Ask(nullptr, ledger.get());
   EXPECT_EQ(ConfigText(why->config), kFast);
-  EXPECT_EQ(why->median_us, 9);
+  EXPECT_EQ(why->measured.median_us, 9);
   ASSERT_EQ(why->verdicts.size(), 1u);
   EXPECT_EQ(why->verdicts[0].verdict, "EQUIVALENT");
   EXPECT_EQ(why->published, "2020-01-01T00:00:00.000Z");
@@ -435,9 +476,82 @@ TEST_F(Selections, WhyHearsNothingOfAnotherDeviceModel) {
   ASSERT_TRUE(ledger->Add(VerdictOf(there, "LOSS", 0.5)).ok());
   const SelectionContent file = Quick();
   const auto why = Ask(&file, ledger.get());
-  EXPECT_EQ(why->median_us, -1);
+  EXPECT_EQ(why->measured.median_us, -1);
   EXPECT_THAT(why->verdicts, IsEmpty());
   EXPECT_THAT(why->elsewhere, ElementsAre("another-model"));
+}
+
+TEST_F(Selections, WhyComparesTimesOfOneSessionAlone) {
+  auto ledger = Ledger("a");
+  const int64_t here = *ledger->Remember(Gpu("GPU-1"));
+  const auto add = [&](const char* session, const char* axes, const char* stage,
+                       const std::string& config, double us) {
+    ledger::Trial trial = TrialOf(here, "wide", config, us, axes);
+    trial.session = session;
+    trial.stage = stage;
+    ASSERT_TRUE(ledger->Add(trial).ok());
+  };
+  add("old", "n=64", "final", kSlow, 7);
+  add("tune", "n=64", "final", kFast, 10);
+  add("tune", "n=64", "final", kSlow, 11);
+  add("tune", "n=50", "final", kSlow, 3);
+  add("ship", "n=50", "ab", kFast, 80);  // another shape of the key, later
+  const SelectionContent file = Quick();
+  auto why = Ask(&file, ledger.get());
+  ASSERT_TRUE(why.ok()) << why.status();
+  EXPECT_EQ(why->measured.median_us, 10);
+  EXPECT_EQ(why->measured.axes, "n=64");
+  EXPECT_EQ(why->measured.mode, "graph cold");
+  ASSERT_EQ(why->runners_up.size(), 1u);
+  EXPECT_EQ(why->runners_up[0].median_us, 11);
+  EXPECT_NEAR(why->runners_up[0].difference, std::log(1.1), 1e-12);
+  why = Ask(&file, ledger.get(), 50);  // asked for: its own time, and nothing to compare it with
+  EXPECT_EQ(why->measured.median_us, 80);
+  EXPECT_EQ(why->measured.axes, "n=50");
+  EXPECT_THAT(why->runners_up, IsEmpty());
+  // A race without the served config is told of without ratios.
+  const SelectionContent baseline = ContentOf(*world_.Select({{64, "baseline"}}));
+  why = Ask(&baseline, ledger.get());
+  EXPECT_EQ(why->measured.median_us, -1);
+  ASSERT_EQ(why->runners_up.size(), 2u);
+  EXPECT_TRUE(std::isnan(why->runners_up[0].difference));
+}
+
+TEST_F(Selections, WhyAsksWhichDeviceModelIsMeant) {
+  auto ledger = Ledger("a");
+  const std::string model = world_.device->info().model;
+  const int64_t there = *ledger->Remember(Gpu("GPU-9", "another-model"));
+  const int64_t broken = *ledger->Remember(Gpu("GPU-8", "broken-model"));
+  const int64_t nowhere = *ledger->Remember({.target = "sm_90a"});
+  ASSERT_TRUE(ledger->Add(TrialOf(there, "wide", kFast, 1)).ok());
+  // Failures, INVALID comparisons and builds make no device a measured one.
+  ledger::Trial failed = TrialOf(broken, "wide", kFast, 0);
+  failed.status = "LAUNCH_ERROR";
+  ASSERT_TRUE(ledger->Add(failed).ok());
+  ASSERT_TRUE(ledger->Add(VerdictOf(broken, "INVALID", 0)).ok());
+  ASSERT_TRUE(ledger->Add(ledger::Build{.environment = nowhere, .op = "axpy"}).ok());
+  const auto ask = [&](const SelectionContent* file, const std::string& asked) {
+    return ExplainSelection({.op = op(),
+                             .shape = {{"n", 64}},
+                             .selections = file,
+                             .ledger = ledger.get(),
+                             .device_model = asked});
+  };
+  EXPECT_EQ(ask(nullptr, "")->device_model, "another-model");
+  EXPECT_THAT(ask(nullptr, "")->elsewhere, IsEmpty());
+  EXPECT_EQ(ask(nullptr, "broken-model")->rejected.size(), 1u);
+  absl::Status status = ask(nullptr, "another").status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(Fix(status)), HasSubstr("another-model"));
+  const SelectionContent file = Quick();
+  status = ask(&file, "another-model").status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(What(status)), HasSubstr(StrCat("is for ", model)));
+  ASSERT_TRUE(ledger->Add(TrialOf(*ledger->Remember(Gpu("GPU-1")), "wide", kFast, 1)).ok());
+  status = ask(nullptr, "").status();
+  EXPECT_THAT(std::string(What(status)), HasSubstr("several device models"));
+  EXPECT_THAT(std::string(Fix(status)), HasSubstr("--model"));
+  EXPECT_EQ(ask(&file, "")->device_model, model);
 }
 
 TEST_F(Selections, WhyNamesWhatIsForced) {
