@@ -180,6 +180,12 @@ class Ab(unittest.TestCase):
         self.assertIn("of 5000 sessions", out)
         self.assertIn("INCONCLUSIVE; do not ship.", out.splitlines()[-1])
 
+    def test_progress_counts_no_steps_before_it_knows_how_many(self):
+        done = self.kvr("tune", OP, "--device", "host", "--axes", SMALL, "--variant", "baseline", "--set", "BLOCK_T=16",
+                        "--set", "WARPS=4", code=0)
+        self.assertIn("measure ", done.stderr)
+        self.assertNotIn("0/0", done.stderr)
+
     def test_help_has_the_exit_codes(self):
         for command, words in (("ab", "--ship: SHIP"), ("ab", "4 LOSS"), ("ab", "Over several shapes: LOSS where any is"),
                                ("noise", "6 there is no band")):
