@@ -44,11 +44,16 @@ int ErrorWidth() {
   return size.ws_col;
 }
 
+// "measure 3/12"; "measure" while nobody knows how many there are.
+std::string StepText(const ProgressUpdate& update) {
+  const std::string phase_name(PhaseName(update.phase));
+  return update.total > 0 ? StrCat(phase_name, " ", update.done, "/", update.total) : phase_name;
+}
+
 }  // namespace
 
 std::string BarText(const ProgressUpdate& update, int width) {
-  const std::string head =
-      StrCat("] ", PhaseName(update.phase), " ", update.done, "/", update.total);
+  const std::string head = "] " + StepText(update);
   const std::string tail =
       update.eta_seconds >= 0 ? absl::StrFormat("  %.0f s left", update.eta_seconds) : "";
   std::string current = update.current.empty() ? "" : "  " + update.current;
@@ -83,7 +88,7 @@ void ProgressBar::Update(const ProgressUpdate& update) {
   phase = update.phase;
   if (quiet_) return;
   const bool new_phase = !any_ || update.phase != last_phase_;
-  const bool last = update.done == update.total;
+  const bool last = update.total > 0 && update.done == update.total;
   const absl::Time now = absl::Now();
   if (!new_phase && !last && now - last_ < (terminal_ ? kRedraw : kPlainLine)) return;
   any_ = true;
@@ -94,8 +99,7 @@ void ProgressBar::Update(const ProgressUpdate& update) {
     const std::string what = update.phase == Phase::kMeasure && !update.current.empty()
                                  ? "  " + update.current
                                  : std::string();
-    std::fprintf(stderr, "%s %d/%d%s\n", std::string(PhaseName(update.phase)).c_str(), update.done,
-                 update.total, what.c_str());
+    std::fprintf(stderr, "%s%s\n", StepText(update).c_str(), what.c_str());
     return;
   }
   Wipe();
