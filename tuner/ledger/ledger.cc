@@ -124,6 +124,11 @@ absl::StatusOr<std::unique_ptr<Ledger>> Ledger::Open(const std::string& director
     const bool is_ledger = other.starts_with("ledger") && other.ends_with(".db");
     if (is_ledger && other != name) others.push_back(it->path().string());
   }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    return Error(absl::StatusCode::kUnavailable,
+                 StrCat("ledger directory ", directory, ": ", error.message()),
+                 "make it readable, or name another");
+  }
   std::sort(others.begin(), others.end());
   for (const std::string& other : others) {
     KVR_ASSIGN_OR_RETURN(impl->others.emplace_back(), OpenDatabase(other, true, !per_host));

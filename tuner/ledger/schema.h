@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The ledger's tables, by version. A database states its version in SQLite's user_version; opening
-// one brings it to kSchemaVersion, step by step, in one transaction. A step is never edited once
+// The ledger's tables, by version. A database states its version in SQLite's user_version, and that
+// it is a ledger in its application_id; opening one to write brings it to kSchemaVersion, step by
+// step, in one transaction. A step is never edited once
 // released: what changes is a new one. Columns are named as records.h names them.
 //
 // Threading: constant.
@@ -71,5 +72,8 @@ CREATE INDEX bands_by_axes ON bands (op, axes, mode);
 };
 
 inline constexpr int kSchemaVersion = static_cast<int>(kMigrations.size());
+
+// "KVRL".
+inline constexpr int kApplicationId = 0x4b56524c;
 
 }  // namespace kvr::ledger
