@@ -12,6 +12,7 @@
 
 #include "cli/command.h"
 #include "cli/ledger.h"
+#include "core/config.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "devices/profiles.h"
@@ -33,6 +34,18 @@ absl::Status WriteFile(const std::string& path, const std::string& content) {
   return Error(absl::StatusCode::kUnavailable,
                StrCat(path, " cannot be written: ", std::strerror(errno)),
                "give --out a writable place");
+}
+
+// A mistyped place is not made.
+absl::Status CheckOut(const std::string& prefix) {
+  const std::filesystem::path path(prefix);
+  const std::filesystem::path parent = path.has_parent_path() ? path.parent_path() : ".";
+  std::error_code error;
+  if (prefix.empty() || (path.has_filename() && std::filesystem::is_directory(parent, error))) {
+    return absl::OkStatus();
+  }
+  return Error(absl::StatusCode::kInvalidArgument, StrCat("--out ", prefix, " names no file to be"),
+               "give a directory that exists and the beginning of a name in it: docs/w8");
 }
 
 // What one of this model moves, if a profile knows.
@@ -70,6 +83,7 @@ Json ToJson(const report::Report& report) {
 }
 
 absl::StatusOr<int> RunReport(const GlobalOptions& global, const ReportOptions& options) {
+  KVR_RETURN_IF_ERROR(CheckOut(options.out));
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, OpenPlatform(global));
   absl::StatusOr<std::unique_ptr<ledger::Ledger>> ledger =
       OpenLedger(options.ledger, {.read_only = true});
@@ -100,6 +114,7 @@ absl::StatusOr<int> RunReport(const GlobalOptions& global, const ReportOptions& 
     request.operation = (*op)->operation.get();
     for (const VariantPtr& variant : (*op)->variants) {
       request.descriptions[variant->name] = variant->description;
+      request.defaults[variant->name] = ConfigText(DefaultConfig(variant->tunables));
     }
   }
   const absl::StatusOr<report::Report> report = report::Collect(**ledger, request);
@@ -117,9 +132,6 @@ absl::StatusOr<int> RunReport(const GlobalOptions& global, const ReportOptions& 
     return ExitCode(global, platform->catalog(), false);
   }
   const std::string markdown = options.out + ".md", page = options.out + ".html";
-  std::error_code error;
-  const std::filesystem::path parent = std::filesystem::path(options.out).parent_path();
-  if (!parent.empty()) std::filesystem::create_directories(parent, error);
   KVR_RETURN_IF_ERROR(WriteFile(markdown, report::ToMarkdown(*report)));
   KVR_RETURN_IF_ERROR(WriteFile(page, report::ToHtml(*report)));
   if (global.json) {

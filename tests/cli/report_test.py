@@ -36,7 +36,7 @@ class Report(unittest.TestCase):
 
     def test_it_writes_both_files_and_names_them(self):
         self.kvr("ledger", "import", CAMPAIGN)
-        prefix = os.path.join(self.scratch, "new", "campaign")
+        prefix = os.path.join(self.scratch, "campaign")
         self.assertEqual(self.kvr("report", OP, "--out", prefix, "--why", "Is <w8> & s3 worth it?").stdout,
                          f"{prefix}.md\n{prefix}.html\n")
         with open(prefix + ".md", encoding="utf-8") as file:
@@ -51,6 +51,16 @@ class Report(unittest.TestCase):
         self.kvr("ledger", "import", CAMPAIGN)
         self.assertIn("--ledger", self.kvr("report", OP, "--ship", "--axes", "num_tokens=3", code=1).stderr)
         self.assertIn("did you mean", self.kvr("report", "mla_sparse_decod", code=2).stderr)
+        self.assertIn("is no time", self.kvr("report", OP, "--since", "yesterday", code=2).stderr)
+        self.assertIn("num_tokens", self.kvr("report", OP, "--axes", "num_token=3", code=2).stderr)
+        self.assertIn("unknown variant 'w9'", self.kvr("report", OP, "--variant", "w9", code=2).stderr)
+
+    def test_it_makes_no_directories(self):
+        self.kvr("ledger", "import", CAMPAIGN)
+        for prefix in ("missing/x", ".", "missing/"):
+            self.assertIn("--out", self.kvr("report", OP, "--out", os.path.join(self.scratch, prefix, ""), code=2).stderr)
+        self.assertIn("--out", self.kvr("report", OP, "--out", os.path.join(self.scratch, "missing/x"), code=2).stderr)
+        self.assertFalse(os.path.exists(os.path.join(self.scratch, "missing")))
 
 
 if __name__ == "__main__":

@@ -83,8 +83,6 @@ void AddOnce(std::vector<ConfigName>* names, const ConfigName& name) {
   if (std::find(names->begin(), names->end(), name) == names->end()) names->push_back(name);
 }
 
-std::string Whole(const ConfigName& name) { return Named({name.first, name.second}); }
-
 // "WARPS is 8 instead of 4, STAGES 3 instead of 2"; tunables that one side lacks are named.
 std::string Differences(const std::string& incumbent, const std::string& challenger) {
   const std::map<std::string, std::string> before = Pairs(incumbent), after = Pairs(challenger);
@@ -115,12 +113,13 @@ std::vector<std::string> What(const Evidence& evidence, const CollectRequest& re
       continue;
     told.emplace_back(incumbent, challenger);
     if (incumbent == challenger) {
-      what.push_back(StrCat(Whole(incumbent),
+      what.push_back(StrCat(Named(evidence.Whole(v.incumbent, v.incumbent_config)),
                             " against itself, to see what the method makes of no "
                             "difference."));
       continue;
     }
-    std::string text = StrCat(Whole(challenger), " against ", v.incumbent, ".");
+    std::string text = StrCat(Named(evidence.Whole(v.challenger, v.challenger_config)), " against ",
+                              v.incumbent, ".");
     const auto description = request.descriptions.find(v.challenger);
     if (description != request.descriptions.end() && described.insert(v.challenger).second) {
       StrAppend(&text, " ", description->second, ".");
@@ -134,8 +133,6 @@ std::vector<std::string> What(const Evidence& evidence, const CollectRequest& re
   }
   std::string shapes;
   for (const auto& [axis, value] : evidence.shapes.common()) {
-    const int index = evidence.op == nullptr ? -1 : evidence.op->AxisIndex(axis);
-    if (index >= 0 && evidence.op->axes[static_cast<size_t>(index)].is_const) continue;
     StrAppend(&shapes, shapes.empty() ? "" : ", ", axis, "=", value);
   }
   if (!shapes.empty()) what.push_back(StrCat("Measured at ", shapes, "."));
@@ -180,9 +177,14 @@ std::string Effort(const std::vector<Row>& rows, std::string_view kind) {
 }
 
 std::vector<std::string> How(const Evidence& evidence, const std::vector<Row>& rows) {
-  std::set<std::string> modes;
-  for (const auto& [v, place] : evidence.verdicts) modes.insert(v.mode);
-  for (const Race& race : evidence.races) modes.insert(race.mode);
+  std::set<std::string> modes, accelerated;
+  const auto used = [&](const std::string& mode, int place) {
+    modes.insert(mode);
+    const std::string& kind = evidence.places[static_cast<size_t>(place)].device_kind;
+    if (kind != "host" && kind != "null") accelerated.insert(mode);
+  };
+  for (const auto& [v, place] : evidence.verdicts) used(v.mode, place);
+  for (const Race& race : evidence.races) used(race.mode, race.place);
   std::vector<std::string> how;
   for (const std::string& mode : modes) {
     std::string text = StrCat("Mode ", mode, ":");
@@ -190,8 +192,9 @@ std::vector<std::string> How(const Evidence& evidence, const std::vector<Row>& r
       StrAppend(&text, " launches are replayed from a recorded graph");
     if (mode.find("eager") != std::string::npos)
       StrAppend(&text, " each launch is issued by the host");
-    if (mode.find("cold") != std::string::npos)
-      StrAppend(&text, ", and buffers rotate so that none is in the cache");
+    // How cold a session was is not in the ledger. A host's caches hold what its ring can.
+    if (mode.find("cold") != std::string::npos && accelerated.contains(mode))
+      StrAppend(&text, ", and buffers rotate over more than the cache holds, where memory allows");
     if (mode.find("hot") != std::string::npos)
       StrAppend(&text, ", on the same buffers again and again");
     how.push_back(
@@ -308,8 +311,10 @@ std::vector<std::string> Baseline(const Evidence& evidence) {
   std::vector<std::string> lines;
   for (const ConfigName& name : incumbents) {
     const std::set<std::string>& of = fingerprints[name];
-    lines.push_back(
-        StrCat(Whole(name), of.empty() ? "" : ", fingerprint ", StrJoin(of, ", "), "."));
+    const bool usual = evidence.IsDefault(name.first, name.second);
+    lines.push_back(StrCat(name.first, usual ? ", its default config" : "",
+                           name.second.empty() ? "" : StrCat(" {", name.second, "}"),
+                           of.empty() ? "" : ", fingerprint ", StrJoin(of, ", "), "."));
   }
   return lines;
 }
@@ -329,7 +334,7 @@ std::vector<std::string> Published(const Evidence& evidence) {
   for (const auto& [p, place] : evidence.publications) {
     if (p.outcome == "failed") continue;
     const std::string where = evidence.Where(place, "");
-    lines.push_back(StrCat(where, where.empty() ? "" : ": ", evidence.Shape(p.axes), ": ",
+    lines.push_back(StrCat(where, where.empty() ? "" : ": ", evidence.Key(p.axes), ": ",
                            Named(evidence.Short(p.variant, p.config)), " ", p.outcome, " by ",
                            p.trigger, " on ", p.time.substr(0, 10),
                            p.reason.empty() ? "" : StrCat(" (", p.reason, ")")));
@@ -392,7 +397,7 @@ absl::StatusOr<Report> Collect(const ledger::Ledger& ledger, const CollectReques
   report.samples = AllSamples(evidence);
   report.funnels = Funnels(evidence);
   report.regret = Regret(evidence);
-  report.scalings = Scalings(evidence, report.rows, request);
+  report.scalings = Scalings(evidence, request);
   return report;
 }
 

@@ -12,7 +12,8 @@
 //
 // Threading: reads the ledger; otherwise a pure function of what is in it: the same ledger and
 // request give the same report.
-// Errors: kFailedPrecondition where the ledger has nothing for the request, with what it has.
+// Errors: kFailedPrecondition where the ledger has nothing for the request, with what it has;
+// kInvalidArgument for a time that is none, and for an axis or variant that nobody knows.
 #pragma once
 
 #include <functional>
@@ -34,14 +35,15 @@ struct CollectRequest {
   std::vector<Axes> axes;
   std::vector<std::string> variants;  // challengers; empty: all
   std::string kind;                   // of verdicts: "quick", "ship", "race"; empty: all
-  // Everything from this time on, RFC 3339 in UTC or the beginning of one. Empty: of each
-  // comparison the newest run on each device.
+  // Everything from this time on, RFC 3339 in UTC or the beginning of one, as in 2026-11-30T09.
+  // Empty: of each comparison the newest run on each device.
   std::string since;
   std::string title, why;  // empty: made from the content
 
   // What is known beside the ledger; all of it may be missing.
   const Operation* operation = nullptr;             // for the floor
   std::map<std::string, std::string> descriptions;  // by variant
+  std::map<std::string, std::string> defaults;      // by variant: the config that needs no telling
   // Bytes per second that a device's memory moves; 0: not known.
   std::function<double(const ledger::Environment&)> bandwidth;
 };

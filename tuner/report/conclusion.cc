@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <boost/math/distributions/students_t.hpp>
 #include <cmath>
+#include <set>
 
 #include "core/strings.h"
 #include "tuner/report/evidence.h"
@@ -109,11 +110,13 @@ std::string QuickText(const Rows& rows, const std::string& incumbent, const std:
   return text;
 }
 
-std::string RaceText(const Row& row) {
-  return StrCat("The race at ", row.axes, " chose ", Named(row.challenger),
-                "; on fresh samples against ", Named(row.incumbent), ": ", row.verdict, " (",
-                PercentText(row.difference), ", ", IntervalText(row.low, row.high), ").",
-                row.verdict == "WIN" ? "" : " The incumbent stays.");
+std::string RaceText(const Evidence& evidence, const ledger::Verdict& v) {
+  return StrCat("The race at ", evidence.Shape(v.axes), " chose ",
+                Named(evidence.Short(v.challenger, v.challenger_config)),
+                "; on fresh samples against ",
+                Named(evidence.Short(v.incumbent, v.incumbent_config)), ": ", v.verdict, " (",
+                PercentText(v.difference), ", ", IntervalText(v.low, v.high), ").",
+                v.verdict == "WIN" ? "" : " The incumbent stays.");
 }
 
 }  // namespace
@@ -122,9 +125,9 @@ std::vector<std::string> Conclusion(const Evidence& evidence, const std::vector<
   // Comparisons in the order of their first row.
   std::vector<std::pair<std::string, Rows>> comparisons;
   for (const Row& row : rows) {
-    std::string key =
+    if (row.kind == "race") continue;
+    const std::string key =
         StrCat(row.kind, "\n", row.where, "\n", Named(row.incumbent), "\n", Named(row.challenger));
-    if (row.kind == "race") StrAppend(&key, "\n", row.axes);
     const auto it = std::find_if(comparisons.begin(), comparisons.end(),
                                  [&](const auto& known) { return known.first == key; });
     if (it == comparisons.end()) {
@@ -138,29 +141,42 @@ std::vector<std::string> Conclusion(const Evidence& evidence, const std::vector<
     const Row& first = *members.front();
     const std::string incumbent = Named(first.incumbent), challenger = Named(first.challenger);
     std::string text = first.where.empty() ? "" : StrCat(first.where, ": ");
-    if (first.kind == "race") {
-      StrAppend(&text, RaceText(first));
-    } else if (first.kind == "ship" && incumbent != challenger) {
+    if (first.kind == "ship" && incumbent != challenger) {
       StrAppend(&text, ShipText(members, incumbent, challenger));
     } else {
       StrAppend(&text, QuickText(members, incumbent, challenger, incumbent == challenger));
     }
     paragraphs.push_back(std::move(text));
   }
-  for (const Race& race : evidence.races) {
-    const ledger::Trial* winner = WinnerOf(race);
+  std::set<std::string> told;  // uids
+  const auto race = [&](const Made<ledger::Verdict>& made) {
+    if (!told.insert(made.record.uid).second) return;
+    const std::string where = evidence.Where(made.place, made.record.mode);
+    paragraphs.push_back(StrCat(where, where.empty() ? "" : ": ", RaceText(evidence, made.record)));
+  };
+  for (const Made<ledger::Verdict>& made : evidence.verdicts) {
+    if (made.record.kind == "race") race(made);
+  }
+  for (const Race& run : evidence.races) {
+    if (run.verdict.has_value()) {
+      race(*run.verdict);
+      continue;
+    }
+    const std::string where = evidence.Where(run.place, run.mode);
+    const ledger::Trial* winner = WinnerOf(run);
     const bool judged =
         std::any_of(evidence.verdicts.begin(), evidence.verdicts.end(), [&](const auto& made) {
-          return winner != nullptr && made.place == race.place && made.record.axes == race.axes &&
+          return winner != nullptr && made.place == run.place && made.record.axes == run.axes &&
                  made.record.challenger == winner->variant &&
                  made.record.challenger_config == winner->config;
         });
     if (judged) continue;
-    paragraphs.push_back(winner == nullptr
-                             ? StrCat("The race at ", evidence.Shape(race.axes), " has no winner.")
-                             : StrCat("The race at ", evidence.Shape(race.axes), " chose ",
-                                      Named(evidence.Short(winner->variant, winner->config)),
-                                      "; no comparison with an incumbent is in the ledger."));
+    paragraphs.push_back(
+        StrCat(where, where.empty() ? "" : ": ", "The race at ", evidence.Shape(run.axes),
+               winner == nullptr
+                   ? " has no winner."
+                   : StrCat(" chose ", Named(evidence.Short(winner->variant, winner->config)),
+                            "; no comparison with an incumbent is in the ledger.")));
   }
   return paragraphs;
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "core/names.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "tuner/sampler.h"
@@ -123,7 +124,8 @@ void ChooseVerdicts(const Gatherer& gatherer, const CollectRequest& request, Evi
             [&](const auto& a, const auto& b) { return key(a) < key(b); });
 }
 
-void ChooseRaces(const Gatherer& gatherer, const CollectRequest& request, Evidence* evidence) {
+void ChooseRaces(const Gatherer& gatherer, const CollectRequest& request,
+                 const std::vector<Made<ledger::Verdict>>& verdicts, Evidence* evidence) {
   std::map<std::tuple<int, std::string, std::string, std::string>, size_t> known;
   std::vector<Race> races;
   for (const Made<Trial>& made : evidence->trials) {
@@ -131,7 +133,7 @@ void ChooseRaces(const Gatherer& gatherer, const CollectRequest& request, Eviden
     if (StageOf(trial) < 0) continue;
     const auto [it, fresh] =
         known.try_emplace({made.place, trial.session, trial.axes, trial.mode}, races.size());
-    if (fresh) races.push_back({trial.axes, trial.mode, trial.session, made.place, {}, {}});
+    if (fresh) races.push_back({trial.axes, trial.mode, trial.session, made.place, {}, {}, {}});
     races[it->second].trials.push_back(&trial);
   }
   for (const Made<Trial>& made : evidence->trials) {
@@ -139,6 +141,12 @@ void ChooseRaces(const Gatherer& gatherer, const CollectRequest& request, Eviden
     const auto it = known.find({made.place, trial.session, trial.axes, trial.mode});
     if (it == known.end() || trial.stage != "verify" || trial.status == "PASSED") continue;
     races[it->second].unfit.insert({trial.variant, trial.config});
+  }
+  // Its own verdict, also where newer or other ones are what the report is about.
+  for (const Made<ledger::Verdict>& made : verdicts) {
+    const auto it =
+        known.find({made.place, made.record.session, made.record.axes, made.record.mode});
+    if (it != known.end()) races[it->second].verdict = made;
   }
   std::erase_if(races, [&](const Race& race) {
     return std::none_of(race.trials.begin(), race.trials.end(),
@@ -212,6 +220,15 @@ void ChooseTheRest(const Gatherer& gatherer, const CollectRequest& request, Evid
   std::sort(evidence->publications.begin(), evidence->publications.end(), by_shape);
 }
 
+// As Pairs read them.
+std::string Joined(const std::map<std::string, std::string>& pairs) {
+  std::string text;
+  for (const auto& [name, value] : pairs) {
+    StrAppend(&text, text.empty() ? "" : ",", name, value.empty() ? "" : "=", value);
+  }
+  return text;
+}
+
 // Which shapes, configs, places and modes there are, so that only what differs need be said.
 void FindNames(Evidence* evidence) {
   std::set<std::string> shapes, modes;
@@ -229,6 +246,11 @@ void FindNames(Evidence* evidence) {
     shapes.insert(race.axes);
     modes.insert(race.mode);
     for (const Trial* trial : race.trials) configs[trial->variant].insert(trial->config);
+    if (race.verdict.has_value()) {
+      const ledger::Verdict& v = race.verdict->record;
+      configs[v.incumbent].insert(v.incumbent_config);
+      configs[v.challenger].insert(v.challenger_config);
+    }
     evidence->used.insert(race.place);
   }
   for (const auto& [band, place] : evidence->bands) {
@@ -241,8 +263,9 @@ void FindNames(Evidence* evidence) {
     configs[trial.variant].insert(trial.config);
     evidence->used.insert(place);
   }
+  // A publication names a tuning key, which may be part of a shape: it is told by the shapes' rule.
   for (const auto& [publication, place] : evidence->publications) {
-    shapes.insert(publication.axes);
+    if (shapes.empty()) shapes.insert(publication.axes);
     configs[publication.variant].insert(publication.config);
   }
   for (const auto& [build, place] : evidence->builds) evidence->used.insert(place);
@@ -281,13 +304,11 @@ ShortNames::ShortNames(const std::set<std::string>& texts) {
 
 std::string ShortNames::operator()(const std::string& text) const {
   std::map<std::string, std::string> pairs = Pairs(text);
-  std::string name;
-  for (const auto& [key, value] : pairs) {
-    const auto it = common_.find(key);
-    if (it != common_.end() && it->second == value) continue;
-    StrAppend(&name, name.empty() ? "" : ",", key, value.empty() ? "" : "=", value);
-  }
-  return name;
+  std::erase_if(pairs, [&](const auto& pair) {
+    const auto it = common_.find(pair.first);
+    return it != common_.end() && it->second == pair.second;
+  });
+  return Joined(pairs);
 }
 
 std::string Evidence::Shape(const std::string& axes) const {
@@ -306,9 +327,35 @@ std::string Evidence::Shape(const std::string& axes) const {
   return name.empty() ? "the default shape" : name;
 }
 
+std::string Evidence::Key(const std::string& axes) const {
+  const std::string name = shapes(axes);
+  return name.empty() ? axes : name;
+}
+
 Contestant Evidence::Short(const std::string& variant, const std::string& config) const {
+  if (IsDefault(variant, config)) return {variant, ""};
+  const auto known = defaults.find(variant);
+  if (known != defaults.end()) {
+    // Told by what it has otherwise.
+    const std::map<std::string, std::string> usual = Pairs(known->second);
+    std::map<std::string, std::string> pairs = Pairs(config);
+    std::erase_if(pairs, [&](const auto& pair) {
+      const auto it = usual.find(pair.first);
+      return it != usual.end() && it->second == pair.second;
+    });
+    if (!pairs.empty()) return {variant, Joined(pairs)};
+  }
   const auto it = configs.find(variant);
   return {variant, it == configs.end() ? config : it->second(config)};
+}
+
+Contestant Evidence::Whole(const std::string& variant, const std::string& config) const {
+  return {variant, IsDefault(variant, config) ? "" : config};
+}
+
+bool Evidence::IsDefault(const std::string& variant, const std::string& config) const {
+  const auto it = defaults.find(variant);
+  return it != defaults.end() && it->second == config;
 }
 
 std::string Evidence::Place(int place) const {
@@ -323,14 +370,93 @@ std::string Evidence::Place(int place) const {
 }
 
 std::string Evidence::Where(int place, const std::string& mode) const {
-  return StrCat(used.size() > 1 ? Place(place) : "", used.size() > 1 && several_modes ? ", " : "",
-                several_modes ? mode : "");
+  const std::string device = used.size() > 1 ? Place(place) : "";
+  const std::string how = several_modes ? mode : "";
+  return StrCat(device, !device.empty() && !how.empty() ? ", " : "", how);
 }
 
-absl::StatusOr<Evidence> Gather(const ledger::Ledger& ledger, const CollectRequest& request) {
+namespace {
+
+// "2026-11-30T15:04:05.000Z" or the beginning of it, up to a whole figure; as the ledger has it,
+// so that texts compare as times.
+absl::StatusOr<std::string> Beginning(std::string_view text) {
+  constexpr std::string_view kForm = "0000-00-00T00:00:00.000Z";
+  std::string_view time = text;
+  if (time.ends_with('Z') && time.size() > 13) time.remove_suffix(1);
+  constexpr std::array<size_t, 7> kWhole = {4, 7, 10, 13, 16, 19, 23};
+  bool good = std::find(kWhole.begin(), kWhole.end(), time.size()) != kWhole.end();
+  for (size_t i = 0; good && i < time.size(); ++i) {
+    good = kForm[i] == '0' ? time[i] >= '0' && time[i] <= '9' : time[i] == kForm[i];
+  }
+  const auto within = [&](size_t at, std::string_view low, std::string_view high) {
+    const std::string_view figure = time.substr(std::min(at, time.size()), 2);
+    return figure.empty() || (figure >= low && figure <= high);
+  };
+  if (!good || !within(5, "01", "12") || !within(8, "01", "31") || !within(11, "00", "23") ||
+      !within(14, "00", "59") || !within(17, "00", "60")) {
+    return Error(absl::StatusCode::kInvalidArgument,
+                 StrCat("--since ", Quoted(text), " is no time"),
+                 "give one in UTC, or the beginning of one: 2026-11-30, 2026-11-30T15:04");
+  }
+  return std::string(time);
+}
+
+template <class Record>
+absl::Status Note(const ledger::Ledger& ledger, const std::string& op,
+                  std::set<std::string>* variants, std::set<std::string>* axes) {
+  KVR_ASSIGN_OR_RETURN(const std::vector<Record> records, ledger.Find<Record>({{"op", op}}));
+  for (const Record& record : records) {
+    if constexpr (requires { record.variant; }) variants->insert(record.variant);
+    if constexpr (requires { record.challenger; }) {
+      variants->insert({record.challenger, record.incumbent});
+    }
+    if constexpr (requires { record.axes; }) {
+      for (const auto& [axis, value] : Pairs(record.axes)) axes->insert(axis);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Every axis and variant that is asked for is known, to the catalog or to the ledger.
+absl::Status Check(const ledger::Ledger& ledger, const CollectRequest& request) {
+  std::set<std::string> variants, axes;
+  KVR_RETURN_IF_ERROR(Note<ledger::Build>(ledger, request.op, &variants, &axes));
+  KVR_RETURN_IF_ERROR(Note<Trial>(ledger, request.op, &variants, &axes));
+  KVR_RETURN_IF_ERROR(Note<ledger::Verdict>(ledger, request.op, &variants, &axes));
+  KVR_RETURN_IF_ERROR(Note<ledger::Band>(ledger, request.op, &variants, &axes));
+  KVR_RETURN_IF_ERROR(Note<ledger::Summary>(ledger, request.op, &variants, &axes));
+  // A ledger without the op has more to say than that.
+  if (variants.empty() && axes.empty()) return absl::OkStatus();
+  for (const auto& [variant, description] : request.descriptions) variants.insert(variant);
+  if (request.operation != nullptr) {
+    for (const AxisSpec& axis : request.operation->spec().axes) axes.insert(axis.name);
+  }
+  for (const std::string& variant : request.variants) {
+    if (variants.contains(variant)) continue;
+    return UnknownName("variant", variant,
+                       std::vector<std::string_view>(variants.begin(), variants.end()));
+  }
+  for (const Axes& wanted : request.axes) {
+    for (const auto& [axis, value] : wanted) {
+      if (axes.contains(axis)) continue;
+      return UnknownName("axis", axis, std::vector<std::string_view>(axes.begin(), axes.end()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Evidence> Gather(const ledger::Ledger& ledger, const CollectRequest& asked) {
+  CollectRequest request = asked;
+  if (!request.since.empty()) {
+    KVR_ASSIGN_OR_RETURN(request.since, Beginning(request.since));
+  }
+  KVR_RETURN_IF_ERROR(Check(ledger, request));
   Gatherer gatherer(ledger, request);
   Evidence evidence;
   if (request.operation != nullptr) evidence.op = &request.operation->spec();
+  evidence.defaults = request.defaults;
   KVR_ASSIGN_OR_RETURN(evidence.verdicts, gatherer.Load<ledger::Verdict>());
   KVR_ASSIGN_OR_RETURN(evidence.trials, gatherer.Load<Trial>());
   KVR_ASSIGN_OR_RETURN(evidence.bands, gatherer.Load<ledger::Band>());
@@ -338,8 +464,9 @@ absl::StatusOr<Evidence> Gather(const ledger::Ledger& ledger, const CollectReque
   KVR_ASSIGN_OR_RETURN(evidence.summaries, gatherer.Load<ledger::Summary>());
   KVR_ASSIGN_OR_RETURN(std::vector<Made<ledger::Build>> builds, gatherer.Load<ledger::Build>());
   evidence.places = gatherer.places();
+  const std::vector<Made<ledger::Verdict>> verdicts = evidence.verdicts;
   ChooseVerdicts(gatherer, request, &evidence);
-  ChooseRaces(gatherer, request, &evidence);
+  ChooseRaces(gatherer, request, verdicts, &evidence);
   ChooseFailures(gatherer, request, std::move(builds), &evidence);
   ChooseTheRest(gatherer, request, &evidence);
   FindNames(&evidence);

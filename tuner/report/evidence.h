@@ -8,6 +8,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -46,6 +47,7 @@ struct Race {
   int place = 0;
   std::vector<const ledger::Trial*> trials;
   std::set<std::pair<std::string, std::string>> unfit;  // variant, config: failed before it
+  std::optional<Made<ledger::Verdict>> verdict;         // of its winner; none: nobody to meet
 };
 
 // Both sides of a comparison in one session; null: not in the ledger.
@@ -69,12 +71,17 @@ struct Evidence {
   std::vector<Made<ledger::Summary>> summaries;
 
   ShortNames shapes;
-  std::map<std::string, ShortNames> configs;  // by variant
+  std::map<std::string, ShortNames> configs;    // by variant
+  std::map<std::string, std::string> defaults;  // by variant: of CollectRequest
   const OpSpec* op = nullptr;
   bool several_modes = false;
 
   std::string Shape(const std::string& axes) const;
+  std::string Key(const std::string& axes) const;  // of a tuning key, maybe part of a shape
+  // By name alone where the config is the variant's default, else with what differs, or all of it.
   Contestant Short(const std::string& variant, const std::string& config) const;
+  Contestant Whole(const std::string& variant, const std::string& config) const;
+  bool IsDefault(const std::string& variant, const std::string& config) const;
   std::string Place(int place) const;                           // the device's name, told apart
   std::string Where(int place, const std::string& mode) const;  // what is not the same for all
 };
@@ -98,8 +105,7 @@ std::vector<std::string> Negatives(const Evidence& evidence, const std::vector<R
 std::vector<Samples> AllSamples(const Evidence& evidence);
 std::vector<Funnel> Funnels(const Evidence& evidence);
 std::vector<std::string> Regret(const Evidence& evidence);
-std::vector<Scaling> Scalings(const Evidence& evidence, const std::vector<Row>& rows,
-                              const CollectRequest& request);
+std::vector<Scaling> Scalings(const Evidence& evidence, const CollectRequest& request);
 
 // "a", "a and b", "a, b and c".
 std::string Listed(const std::vector<std::string>& items);

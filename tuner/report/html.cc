@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstddef>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "core/strings.h"
@@ -23,7 +24,9 @@ body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 76rem; background: 
   color: var(--ink); font: 1rem/1.55 system-ui, sans-serif; overflow-wrap: break-word; }
 h1 { font-size: 1.6rem; line-height: 1.25; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
 h3 { font-size: 1rem; font-weight: 600; margin: 1.2rem 0 .3rem; }
-p, ul { max-width: 48rem; margin: .5rem 0; } ul { padding-left: 1.2rem; } li { margin: .3rem 0; }
+p, ul { margin: .5rem 0; } p { max-width: 66rem; } ul { padding-left: 1.2rem; } li { margin: .3rem 0; }
+@media (min-width: 68rem) { .many { columns: 2; column-gap: 2.5rem; }
+  .many > p, .many > li { break-inside: avoid; } .many > p:first-child { margin-top: 0; } }
 .verdict { border-left: 4px solid var(--rule); padding: .1rem 0 .1rem .9rem; font-size: 1.05rem; }
 .plots { display: grid; gap: .4rem 2rem;
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 27rem), 1fr)); }
@@ -34,6 +37,13 @@ table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tab
 th, td { text-align: left; padding: .28rem .7rem .28rem 0; border-bottom: 1px solid var(--rule);
   vertical-align: top; } th { color: var(--soft); font-weight: 600; }
 .n { text-align: right; } td.n { white-space: nowrap; } .k { white-space: nowrap; }
+@media (max-width: 40rem) { .stack, .stack tbody { display: block; } .stack .head { display: none; }
+  .stack tr { display: grid; grid-template-columns: repeat(6, 1fr); gap: 0 .6rem;
+    padding: .4rem 0; border-bottom: 1px solid var(--rule); }
+  .stack td { grid-column: span 3; padding: 0; border: 0; text-align: left; white-space: normal; }
+  .stack td:nth-child(-n+3) { grid-column: span 2; } .stack td:nth-child(3) { text-align: right; }
+  .stack td[data-of]::before { content: attr(data-of) " "; color: var(--soft); }
+  .stack td:empty { display: none; } }
 td.v { font-weight: 600; } small { font-weight: 400; color: var(--soft); }
 .win { color: var(--win); } .loss { color: var(--loss); } .same { color: var(--same); }
 figure { margin: .3rem 0 .8rem; min-width: 0; max-width: 38rem; }
@@ -53,7 +63,7 @@ svg .band { fill: var(--band); } svg .whisker { stroke-width: 2.5; stroke-lineca
 svg .whisker.win { stroke: var(--win); } svg .whisker.loss { stroke: var(--loss); }
 svg .whisker.same { stroke: var(--same); } svg .median { fill: var(--s0); fill-opacity: .7; }
 svg .dot.win { fill: var(--win); } svg .dot.loss { fill: var(--loss); }
-svg .dot.same { fill: var(--same); }
+svg .dot.same { fill: var(--same); } svg .beyond { fill: var(--band); }
 svg .line { fill: none; stroke-width: 2; }
 svg .dots { fill: none; stroke-width: 3; stroke-linecap: round; stroke-opacity: .6; }
 svg .floor { fill: none; stroke: var(--soft); stroke-width: 1.5; stroke-dasharray: 5 4; }
@@ -63,16 +73,33 @@ svg .c0 { stroke: var(--s0); } svg .c1 { stroke: var(--s1); } svg .c2 { stroke: 
 svg .c3 { stroke: var(--s3); } svg .c4 { stroke: var(--s4); } svg .c5 { stroke: var(--s5); }
 )css";
 
+// Long names of shapes and configs may break after each of their parts.
+std::string Breakable(std::string_view text) {
+  std::string out;
+  const std::string escaped = Escaped(text);
+  for (size_t i = 0; i < escaped.size(); ++i) {
+    out += escaped[i];
+    if (escaped[i] == ',' && i + 1 < escaped.size() && escaped[i + 1] != ' ') out += "<wbr/>";
+  }
+  return out;
+}
+
+// Side by side where the page is wide: lines stay readable.
+std::string_view Columns(const std::vector<std::string>& texts) {
+  return texts.size() > 1 ? " class=\"many\"" : "";
+}
+
 void Paragraphs(std::string* out, std::string_view heading, const std::vector<std::string>& texts) {
   if (texts.empty()) return;
-  StrAppend(out, "<h2>", heading, "</h2>\n");
-  for (const std::string& text : texts) StrAppend(out, "<p>", Escaped(text), "</p>\n");
+  StrAppend(out, "<h2>", heading, "</h2>\n<div", Columns(texts), ">\n");
+  for (const std::string& text : texts) StrAppend(out, "<p>", Breakable(text), "</p>\n");
+  StrAppend(out, "</div>\n");
 }
 
 void List(std::string* out, std::string_view heading, const std::vector<std::string>& texts) {
   if (texts.empty()) return;
-  StrAppend(out, "<h2>", heading, "</h2>\n<ul>\n");
-  for (const std::string& text : texts) StrAppend(out, "<li>", Escaped(text), "</li>\n");
+  StrAppend(out, "<h2>", heading, "</h2>\n<ul", Columns(texts), ">\n");
+  for (const std::string& text : texts) StrAppend(out, "<li>", Breakable(text), "</li>\n");
   StrAppend(out, "</ul>\n");
 }
 
@@ -95,26 +122,30 @@ std::string_view VerdictClass(std::string_view verdict) {
 }
 
 // A comparison's intervals beside its figures; `rows` differ in the shape alone.
-void Comparison(std::string* out, const std::vector<Row>& rows, double reach) {
+void Comparison(std::string* out, const std::vector<Row>& rows) {
   const Row& first = rows.front();
   StrAppend(out, "<h3>", Escaped(Named(first.challenger)), " against ",
             Escaped(Named(first.incumbent)), first.where.empty() ? "" : ", ", Escaped(first.where),
             ": ", Escaped(first.kind), "</h3>\n<div class=\"pair\">\n",
-            Figure("", IntervalPlot(rows, reach)),
-            "<div class=\"wide\"><table>\n<tr><th>shape</th><th>verdict</th>"
-            "<th class=\"n\">difference</th><th class=\"n\">interval</th>"
+            Figure("", IntervalPlot(rows)),
+            "<div class=\"wide\"><table class=\"stack\">\n<tr class=\"head\"><th>shape</th>"
+            "<th>verdict</th><th class=\"n\">difference</th><th class=\"n\">interval</th>"
             "<th class=\"n\">band</th><th class=\"n\">challenger µs</th>"
             "<th class=\"n\">incumbent µs</th></tr>\n");
   for (const Row& row : rows) {
-    StrAppend(out, "<tr><td class=\"k\">", Escaped(row.axes), "</td><td class=\"v ",
+    StrAppend(out, "<tr><td>", Breakable(row.axes), "</td><td class=\"v ",
               VerdictClass(row.verdict), "\">", Escaped(row.verdict), " <small class=\"k\">",
               row.sessions, " × ", row.rounds, "</small>",
               row.reason.empty() ? "" : StrCat("<br/><small>", Escaped(row.reason), "</small>"),
               "</td>");
-    for (const std::string& figure :
-         {PercentText(row.difference), IntervalText(row.low, row.high), BandText(row.band),
-          MicrosecondsText(row.challenger_us), MicrosecondsText(row.incumbent_us)}) {
-      StrAppend(out, "<td class=\"n\">", figure, "</td>");
+    StrAppend(out, "<td class=\"n\">", Escaped(PercentText(row.difference)), "</td>");
+    const std::pair<std::string_view, std::string> figures[] = {
+        {"interval", IntervalText(row.low, row.high)},
+        {"band", BandText(row.band)},
+        {"challenger µs", MicrosecondsText(row.challenger_us)},
+        {"incumbent µs", MicrosecondsText(row.incumbent_us)}};
+    for (const auto& [of, figure] : figures) {
+      StrAppend(out, "<td class=\"n\" data-of=\"", of, "\">", Escaped(figure), "</td>");
     }
     StrAppend(out, "</tr>\n");
   }
@@ -127,14 +158,13 @@ void Results(std::string* out, const std::vector<Row>& rows) {
             "<h2>Results</h2>\n<p>Differences are of the challenger's time; negative is "
             "faster. The noise band is shaded. Sessions × rounds stand beside each "
             "verdict.</p>\n");
-  const double reach = ReachOf(rows);
   const auto key = [](const Row& row) {
     return std::make_tuple(Named(row.challenger), Named(row.incumbent), row.where, row.kind);
   };
   for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
     while (end < rows.size() && key(rows[end]) == key(rows[begin])) ++end;
     const auto at = [&](size_t i) { return rows.begin() + static_cast<std::ptrdiff_t>(i); };
-    Comparison(out, {at(begin), at(end)}, reach);
+    Comparison(out, {at(begin), at(end)});
   }
 }
 
@@ -142,9 +172,9 @@ void Results(std::string* out, const std::vector<Row>& rows) {
 void Scaled(std::string* out, const Scaling& scaling) {
   const ScalingTable table = Tabulated(scaling);
   StrAppend(out, "<h2>Time over ", Escaped(scaling.axis), scaling.rest.empty() ? "" : ", ",
-            Escaped(scaling.rest), "</h2>\n<div class=\"pair\">\n",
-            Figure("", ScalingPlot(scaling)), "<div class=\"wide\"><table>\n<tr><th class=\"n\">",
-            Escaped(scaling.axis), "</th>");
+            Escaped(scaling.rest), "</h2>\n<p>", Escaped(kScalingNote),
+            "</p>\n<div class=\"pair\">\n", Figure("", ScalingPlot(scaling)),
+            "<div class=\"wide\"><table>\n<tr><th class=\"n\">", Escaped(scaling.axis), "</th>");
   for (const std::string& column : table.columns) {
     StrAppend(out, "<th class=\"n\">", Escaped(column), "</th>");
   }
@@ -164,10 +194,10 @@ void NoiseSection(std::string* out, const std::vector<Noise>& noise) {
             "<th class=\"n\">of a session</th><th class=\"n\">sessions × rounds</th>"
             "<th>date</th></tr>\n");
   for (const Noise& n : noise) {
-    StrAppend(out, "<tr><td class=\"k\">", Escaped(n.axes), n.where.empty() ? "" : ", ",
-              Escaped(n.where), "</td><td class=\"n\">", BandText(n.band), "</td><td class=\"n\">",
-              absl::StrFormat("%.2f %%", 100 * n.sigma), "</td><td class=\"n\">", n.sessions, " × ",
-              n.rounds, "</td><td class=\"k\">", Escaped(n.date), "</td></tr>\n");
+    StrAppend(out, "<tr><td>", Breakable(n.axes), n.where.empty() ? "" : ", ", Escaped(n.where),
+              "</td><td class=\"n\">", Escaped(BandText(n.band)), "</td><td class=\"n\">",
+              Escaped(SpreadText(n.sigma)), "</td><td class=\"n\">", n.sessions, " × ", n.rounds,
+              "</td><td class=\"k\">", Escaped(n.date), "</td></tr>\n");
   }
   StrAppend(out, "</table></div>\n</div>\n");
 }
@@ -180,12 +210,12 @@ void ReportedSection(std::string* out, const std::vector<Reported>& reported) {
             "<th>challenger</th><th>incumbent</th><th>verdict</th><th class=\"n\">reported"
             "</th><th>unit</th><th class=\"n\">band</th><th>remark</th><th>source</th></tr>\n");
   for (const Reported& r : reported) {
-    StrAppend(out, "<tr><td class=\"k\">", Escaped(r.axes), "</td><td>",
-              Escaped(Named(r.challenger)), "</td><td>", Escaped(Named(r.incumbent)),
-              "</td><td class=\"v ", VerdictClass(r.verdict), "\">", Escaped(r.verdict),
-              "</td><td class=\"n\">", PercentsText(r.percents), "</td><td>", Escaped(r.unit),
-              "</td><td class=\"n\">", absl::StrFormat("±%.1f %%", r.band_percent), "</td><td>",
-              Escaped(r.remark), "</td><td>", Escaped(r.source), "</td></tr>\n");
+    StrAppend(out, "<tr><td>", Breakable(r.axes), "</td><td>", Escaped(Named(r.challenger)),
+              "</td><td>", Escaped(Named(r.incumbent)), "</td><td class=\"v ",
+              VerdictClass(r.verdict), "\">", Escaped(r.verdict), "</td><td class=\"n\">",
+              PercentsText(r.percents), "</td><td>", Escaped(r.unit), "</td><td class=\"n\">",
+              absl::StrFormat("±%.1f %%", r.band_percent), "</td><td>", Escaped(r.remark),
+              "</td><td>", Escaped(r.source), "</td></tr>\n");
   }
   StrAppend(out, "</table></div>\n");
 }
@@ -199,10 +229,10 @@ std::string ToHtml(const Report& report) {
       Escaped(report.title), "</title>\n<style>", kStyle, "</style>\n</head>\n<body>\n<h1>",
       Escaped(report.title), "</h1>\n");
   if (!report.conclusion.empty()) {
-    StrAppend(&out, "<div class=\"verdict\">\n");
+    StrAppend(&out, "<div class=\"verdict\"><div", Columns(report.conclusion), ">\n");
     for (const std::string& text : report.conclusion)
-      StrAppend(&out, "<p>", Escaped(text), "</p>\n");
-    StrAppend(&out, "</div>\n");
+      StrAppend(&out, "<p>", Breakable(text), "</p>\n");
+    StrAppend(&out, "</div></div>\n");
   }
   Paragraphs(&out, "What", report.what);
   Paragraphs(&out, "Why", report.why);

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cmath>
-
 #include "absl/strings/str_format.h"
 #include "core/strings.h"
 #include "tuner/report/report.h"
@@ -78,12 +76,11 @@ void Noises(std::string* out, const std::vector<Noise>& noise) {
   for (const Noise& n : noise) {
     std::string medians;
     for (double median : n.medians) {
-      StrAppend(&medians, medians.empty() ? "" : ", ",
-                std::isfinite(median) ? absl::StrFormat("%+.2f", 100 * median) : "?");
+      StrAppend(&medians, medians.empty() ? "" : ", ", LogText(median));
     }
     StrAppend(out, "| ", Plain(n.axes), n.where.empty() ? "" : ", ", Plain(n.where), " | ",
-              BandText(n.band), " | ", absl::StrFormat("%.2f %%", 100 * n.sigma), " | ", n.sessions,
-              " × ", n.rounds, " | ", medians, " | ", n.date, " |\n");
+              BandText(n.band), " | ", SpreadText(n.sigma), " | ", n.sessions, " × ", n.rounds,
+              " | ", medians, " | ", n.date, " |\n");
   }
   StrAppend(out, "\nThe incumbent against itself, in percent.\n");
 }
@@ -100,6 +97,7 @@ void Scalings(std::string* out, const std::vector<Scaling>& scalings) {
     for (const auto& [x, cells] : table.rows) {
       StrAppend(out, "| ", x, " | ", StrJoin(cells, " | "), " |\n");
     }
+    StrAppend(out, "\n", kScalingNote, "\n");
     if (!scaling.floor.empty()) {
       StrAppend(out, "\nThe floor: the bytes that any kernel must move, at the memory's speed.\n");
     }

@@ -206,7 +206,7 @@ std::vector<std::string> Negatives(const Evidence& evidence, const std::vector<R
   for (const auto& [publication, place] : evidence.publications) {
     if (publication.outcome != "failed") continue;
     lines.push_back(StrCat(Named(evidence.Short(publication.variant, publication.config)), " at ",
-                           evidence.Shape(publication.axes),
+                           evidence.Key(publication.axes),
                            " could not be published: ", FirstLine(publication.reason)));
   }
   ReportedLosses(evidence, &lines);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "core/strings.h"
 #include "tuner/report/evidence.h"
+#include "tuner/sampler.h"
 
 namespace kvr::report {
 namespace {
@@ -38,17 +39,22 @@ struct Timed {
   std::string line;
   std::map<std::string, std::string> axes;
   double us = 0;
-  int64_t rounds = 0;  // it is the median of so many
 };
 
-void KeepBest(std::vector<Timed>* all, Timed timed) {
-  if (!(timed.us > 0)) return;
-  for (Timed& known : *all) {
-    if (known.line != timed.line || known.axes != timed.axes) continue;
-    if (timed.rounds > known.rounds) known = std::move(timed);
+// A challenger's difference from the incumbent at one shape, by the verdict of most rounds.
+struct Met {
+  std::string challenger, axes;
+  double difference = 0;
+  int64_t rounds = 0;
+};
+
+void KeepBest(std::vector<Met>* all, Met met) {
+  for (Met& known : *all) {
+    if (known.challenger != met.challenger || known.axes != met.axes) continue;
+    if (met.rounds > known.rounds) known = std::move(met);
     return;
   }
-  all->push_back(std::move(timed));
+  all->push_back(std::move(met));
 }
 
 double FloorUs(const CollectRequest& request, const std::map<std::string, std::string>& axes,
@@ -220,31 +226,62 @@ std::vector<std::string> Regret(const Evidence& evidence) {
   return lines;
 }
 
-std::vector<Scaling> Scalings(const Evidence& evidence, const std::vector<Row>& rows,
-                              const CollectRequest& request) {
-  std::map<std::pair<int, std::string>, std::vector<Timed>> by_where;
+std::vector<Scaling> Scalings(const Evidence& evidence, const CollectRequest& request) {
+  // Of one incumbent at one place in one mode: its samples by shape, and who met it where.
+  struct Group {
+    int place = 0;
+    std::string mode, incumbent;
+    std::map<std::string, std::vector<double>> samples;  // by shape
+    std::vector<Met> met;
+  };
+  std::vector<Group> groups;
   std::map<std::string, std::set<std::string>> values;  // by axis
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const auto& [v, place] = evidence.verdicts[i];
-    const Row& row = rows[i];
-    const std::map<std::string, std::string> axes = Pairs(v.axes);
-    for (const auto& [axis, value] : axes) values[axis].insert(value);
-    std::vector<Timed>& timed = by_where[{place, v.mode}];
-    const int64_t rounds = v.rounds * v.sessions;
-    KeepBest(&timed, {Named(row.incumbent), axes, row.incumbent_us, rounds});
-    KeepBest(&timed, {v.kind == "race" ? "winners of races" : Named(row.challenger), axes,
-                      row.challenger_us, rounds});
+  std::set<std::string> incumbents;
+  for (const Made<ledger::Verdict>& made : evidence.verdicts) {
+    const ledger::Verdict& v = made.record;
+    const std::vector<Pair> sessions = SessionsOf(evidence, made);
+    if (v.verdict == "INVALID" || sessions.empty()) continue;
+    for (const auto& [axis, value] : Pairs(v.axes)) values[axis].insert(value);
+    const std::string incumbent = Named(evidence.Short(v.incumbent, v.incumbent_config));
+    const std::string challenger = Named(evidence.Short(v.challenger, v.challenger_config));
+    incumbents.insert(incumbent);
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& known) {
+      return known.place == made.place && known.mode == v.mode && known.incumbent == incumbent;
+    });
+    if (group == groups.end()) {
+      group = groups.insert(group, Group{made.place, v.mode, incumbent, {}, {}});
+    }
+    std::vector<double>& samples = group->samples[v.axes];
+    for (const Pair& pair : sessions) {
+      samples.insert(samples.end(), pair.incumbent->samples.begin(), pair.incumbent->samples.end());
+    }
+    if (challenger == incumbent) continue;
+    KeepBest(&group->met,
+             {v.kind == "race" ? "winners of races" : challenger, v.axes, v.difference, v.rounds});
   }
   std::set<std::string> varying;
   for (const auto& [axis, seen] : values) {
     if (seen.size() > 1) varying.insert(axis);
   }
   std::vector<Scaling> scalings;
-  for (const auto& [where, timed] : by_where) {
+  for (Group& group : groups) {
+    std::vector<Timed> timed;
+    std::map<std::string, double> medians;
+    for (auto& [axes, samples] : group.samples) {
+      const double us = Median(std::move(samples));
+      if (us > 0) timed.push_back({group.incumbent, Pairs(axes), medians[axes] = us});
+    }
+    for (const Met& met : group.met) {
+      const double us = medians[met.axes] * std::exp(met.difference);
+      if (std::isfinite(us) && us > 0) timed.push_back({met.challenger, Pairs(met.axes), us});
+    }
     const double bandwidth =
-        request.bandwidth ? request.bandwidth(evidence.places[static_cast<size_t>(where.first)])
+        request.bandwidth ? request.bandwidth(evidence.places[static_cast<size_t>(group.place)])
                           : 0;
-    const std::string told = evidence.Where(where.first, where.second);
+    std::string told = evidence.Where(group.place, group.mode);
+    if (incumbents.size() > 1) {
+      StrAppend(&told, told.empty() ? "" : ", ", "against ", group.incumbent);
+    }
     for (const std::string& axis : varying) {
       for (Scaling& scaling : Over(axis, timed, varying, request, bandwidth)) {
         if (!told.empty()) StrAppend(&scaling.rest, scaling.rest.empty() ? "" : ", ", told);

@@ -6,215 +6,16 @@
 
 #include "absl/strings/str_format.h"
 #include "core/strings.h"
+#include "tuner/report/svg.h"
 
 namespace kvr::report {
 namespace {
-
-constexpr double kWidth = kPlotWidth, kRight = kWidth - 12;
-constexpr double kCharacter = 7.3;  // width of one in a label, about
-constexpr int kSeriesColours = 6;   // --s0 ... in html.cc; more series repeat them
-
-// A range of values mapped to pixels, linear or logarithmic.
-class Scale {
- public:
-  Scale(double low, double high, double from, double to, bool log = false)
-      : low_(log ? std::log(low) : low), from_(from), to_(to), log_(log) {
-    const double top = log ? std::log(high) : high;
-    span_ = top > low_ ? top - low_ : 1;
-  }
-  double operator()(double value) const {
-    const double v = log_ ? std::log(value) : value;
-    return from_ + (v - low_) / span_ * (to_ - from_);
-  }
-
- private:
-  double low_, span_, from_, to_;
-  bool log_;
-};
-
-// Round steps (1, 2, 5 times a power of ten) that give four to eight ticks.
-std::vector<double> Ticks(double low, double high) {
-  const double span = high > low ? high - low : 1;
-  double step = std::pow(10, std::floor(std::log10(span / 4)));
-  if (span / step > 16) {
-    step *= 5;
-  } else if (span / step > 8) {
-    step *= 2;
-  }
-  std::vector<double> ticks;
-  for (double tick = std::ceil(low / step) * step; tick <= high + step * 1e-9; tick += step) {
-    ticks.push_back(std::abs(tick) < step * 1e-9 ? 0 : tick);
-  }
-  return ticks;
-}
-
-// 1, 2, 5, 10, 20, ... within the range.
-std::vector<double> LogTicks(double low, double high) {
-  std::vector<double> ticks;
-  for (double decade = std::pow(10, std::floor(std::log10(low))); decade <= high; decade *= 10) {
-    for (double digit : {1.0, 2.0, 5.0}) {
-      const double tick = digit * decade;
-      if (tick >= low * 0.999 && tick <= high * 1.001) ticks.push_back(tick);
-    }
-  }
-  return ticks;
-}
-
-std::string Open(double height, std::string_view label) {
-  return absl::StrFormat("<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"%s\">\n", kWidth,
-                         height, Escaped(label));
-}
-
-std::string Line(double x1, double y1, double x2, double y2, std::string_view css) {
-  return absl::StrFormat("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"%s\"/>\n",
-                         x1, y1, x2, y2, std::string(css));
-}
-
-std::string Text(double x, double y, std::string_view text, std::string_view css) {
-  return absl::StrFormat("<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">%s</text>\n", x, y,
-                         std::string(css), Escaped(text));
-}
-
-std::string Dot(double x, double y, double r, std::string_view css, std::string_view title) {
-  return absl::StrFormat(
-      "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\" class=\"%s\"><title>%s</title></circle>\n", x, y,
-      r, std::string(css), Escaped(title));
-}
-
-std::string Legend(const std::vector<std::string>& names, bool floor = false) {
-  std::string out = "<div class=\"keys\">";
-  for (size_t i = 0; i < names.size(); ++i) {
-    StrAppend(&out, "<span><i class=\"k", i % kSeriesColours, "\"></i>", Escaped(names[i]),
-              "</span> ");
-  }
-  if (floor) out += "<span><i class=\"kf\"></i>the least that memory allows</span>";
-  return out + "</div>\n";
-}
-
-// As many as fit beside each other, the largest first; `at` gives a value's pixel.
-std::vector<double> Spaced(std::vector<double> values, const Scale& at, double apart) {
-  std::sort(values.rbegin(), values.rend());
-  std::vector<double> kept;
-  for (double value : values) {
-    if (kept.empty() || std::abs(at(kept.back()) - at(value)) >= apart) kept.push_back(value);
-  }
-  return kept;
-}
 
 double Quantile(const std::vector<double>& sorted, double q) {
   return sorted[static_cast<size_t>(q * static_cast<double>(sorted.size() - 1))];
 }
 
-// Where the labels at the left end, for the longest of them.
-double LabelWidth(size_t longest) {
-  return std::min(kWidth * 0.5, 12 + kCharacter * static_cast<double>(longest));
-}
-
-std::string Rect(double x1, double y, double x2, double height, std::string_view css) {
-  return absl::StrFormat(
-      "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" class=\"%s\"/>\n", x1, y,
-      std::max(0.0, x2 - x1), height, std::string(css));
-}
-
-// The axis of percents below rows that end at `bottom`, with what it means.
-std::string PercentAxis(const Scale& x, double reach, double left, double top, double bottom,
-                        std::string_view meaning) {
-  std::string out;
-  std::vector<double> ticks = Ticks(100 * std::expm1(-reach), 100 * std::expm1(reach));
-  for (double tick : ticks) {
-    const double at = x(std::log1p(tick / 100));
-    out += Line(at, top, at, bottom, tick == 0 ? "zero" : "grid");
-    out += Text(at, bottom + 16, tick == 0 ? "0" : absl::StrFormat("%+g %%", tick), "t mid");
-  }
-  return out + Text((left + kRight) / 2, bottom + 34, meaning, "t mid");
-}
-
-std::string_view VerdictClass(std::string_view verdict) {
-  if (verdict == "WIN") return "win";
-  if (verdict == "LOSS") return "loss";
-  return "same";
-}
-
 }  // namespace
-
-std::string Escaped(std::string_view text) {
-  std::string out;
-  for (char c : text) {
-    switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
-double ReachOf(const std::vector<Row>& rows) {
-  double reach = std::log(1.05);
-  for (const Row& row : rows) {
-    for (double value : {1.2 * std::abs(row.difference), row.band}) {
-      if (std::isfinite(value)) reach = std::max(reach, value);
-    }
-  }
-  double whole = reach;
-  for (const Row& row : rows) {
-    for (double end : {row.low, row.high}) {
-      if (std::isfinite(end)) whole = std::max(whole, std::abs(end));
-    }
-  }
-  return std::min(whole, 2 * reach) * 1.05;
-}
-
-std::string IntervalPlot(const std::vector<Row>& rows, double reach) {
-  if (rows.empty()) return "";
-  constexpr double kRowHeight = 24, kTop = 6;
-  size_t longest = 0;
-  for (const Row& row : rows) longest = std::max(longest, row.axes.size());
-  // Labels that leave no room for the plot stand above their rows.
-  const bool above = kCharacter * static_cast<double>(longest) > kWidth * 0.45;
-  const double height = above ? kRowHeight + 14 : kRowHeight;
-  const double left = above ? 12 : LabelWidth(longest);
-  const double bottom = kTop + height * static_cast<double>(rows.size());
-  const Scale x(-reach, reach, left, kRight);
-  std::string out = Open(bottom + 42, "differences by shape, with the noise band");
-  std::string marks;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const Row& row = rows[i];
-    const double y = kTop + height * static_cast<double>(i + 1) - kRowHeight / 2;
-    marks += above ? Text(left, y - kRowHeight / 2, row.axes, "l")
-                   : Text(left - 8, y + 4, row.axes, "l end");
-    if (std::isfinite(row.band) && row.band > 0) {
-      const double band = std::min(row.band, reach);
-      out += Rect(x(-band), y - kRowHeight / 2 + 1, x(band), kRowHeight - 2, "band");
-    }
-    if (!std::isfinite(row.difference) || row.verdict == "INVALID") {
-      marks += Text((left + kRight) / 2, y + 4, row.verdict, "t mid");
-      continue;
-    }
-    const double low = std::isfinite(row.low) ? std::max(row.low, -reach) : -reach;
-    const double high = std::isfinite(row.high) ? std::min(row.high, reach) : reach;
-    const std::string css(VerdictClass(row.verdict));
-    marks += Line(x(low), y, x(high), y, "whisker " + css);
-    const std::string band = BandText(row.band);
-    marks += Dot(x(row.difference), y, 4.5, "dot " + css,
-                 StrCat(row.axes, ": ", row.verdict, ", ", PercentText(row.difference), " (",
-                        IntervalText(row.low, row.high), ")", band.empty() ? "" : ", band ", band));
-  }
-  return out +
-         PercentAxis(x, reach, left, kTop, bottom, "challenger's time against the incumbent's") +
-         marks + "</svg>\n";
-}
 
 std::string SamplePlot(const Samples& samples) {
   std::vector<double> sorted;
@@ -283,7 +84,7 @@ std::string FunnelPlot(const Funnel& funnel) {
   for (const Funnel::Stage& stage : funnel.stages) most = std::max(most, stage.entered);
   constexpr double kRowHeight = 30, kLeft = 64;
   const double height = kRowHeight * static_cast<double>(funnel.stages.size()) + 8;
-  const Scale x(0, static_cast<double>(most), kLeft, kWidth - 150);
+  const Scale x(0, static_cast<double>(most), kLeft, kPlotWidth - 150);
   std::string out = Open(height, "configs that each stage of the race kept, " + funnel.title);
   for (size_t i = 0; i < funnel.stages.size(); ++i) {
     const Funnel::Stage& stage = funnel.stages[i];
@@ -317,6 +118,19 @@ std::string ScalingPlot(const Scaling& scaling) {
   }
   include(scaling.floor);
   if (xs.empty()) return "";
+  // A line that is far off the incumbent's must not press the others together.
+  constexpr double kFar = 11;
+  double least = INFINITY, most = 0;
+  for (const Scaling::Point& point :
+       scaling.lines.empty() ? scaling.floor : scaling.lines.front().points) {
+    least = std::min(least, point.us);
+    most = std::max(most, point.us);
+  }
+  for (const Scaling::Point& point : scaling.floor) least = std::min(least, kFar * point.us);
+  if (most > 0) {
+    low_y = std::max(low_y, least / kFar);
+    high_y = std::min(high_y, most * kFar);
+  }
   low_y *= 0.9;
   high_y *= 1.1;
   const auto [low_x, high_x] = std::minmax_element(xs.begin(), xs.end());
@@ -326,11 +140,13 @@ std::string ScalingPlot(const Scaling& scaling) {
   std::string out = Open(kHeight, "time over " + scaling.axis + ", " + scaling.rest);
   std::vector<double> ticks = LogTicks(low_y, high_y);
   if (ticks.size() < 3) ticks = Ticks(low_y, high_y);
-  for (double tick : ticks) {
+  for (double tick : Spaced(ticks, y, 15)) {
     out += Line(kLeft, y(tick), kRight, y(tick), "grid");
     out += Text(kLeft - 6, y(tick) + 4, absl::StrFormat("%g", tick), "t end");
   }
-  for (double tick : Spaced(xs, x, 30)) {
+  double widest = 0;
+  for (double tick : xs) widest = std::max(widest, TextWidth(absl::StrFormat("%g", tick)));
+  for (double tick : Spaced(xs, x, widest + 8)) {
     out += Line(x(tick), kTop, x(tick), kBottom, "grid");
     out += Text(x(tick), kBottom + 16, absl::StrFormat("%g", tick), "t mid");
   }
@@ -340,8 +156,8 @@ std::string ScalingPlot(const Scaling& scaling) {
     std::string path;
     for (const Scaling::Point& point : points) {
       if (!(point.x > 0) || !(point.us > 0)) continue;
-      StrAppend(&path,
-                absl::StrFormat("%s%.1f %.1f", path.empty() ? "M" : "L", x(point.x), y(point.us)));
+      StrAppend(&path, absl::StrFormat("%s%.1f %.1f", path.empty() ? "M" : "L", x(point.x),
+                                       y(std::clamp(point.us, low_y, high_y))));
     }
     if (!path.empty()) StrAppend(&out, "<path d=\"", path, "\" class=\"", css, "\"/>\n");
   };
@@ -351,52 +167,18 @@ std::string ScalingPlot(const Scaling& scaling) {
     draw(scaling.lines[i].points, StrCat("line c", colour));
     for (const Scaling::Point& point : scaling.lines[i].points) {
       if (!(point.x > 0) || !(point.us > 0)) continue;
-      out += Dot(x(point.x), y(point.us), 3.5, StrCat("f", colour),
-                 StrCat(names[i], ", ", scaling.axis, " ", point.x, ": ",
-                        MicrosecondsText(point.us), " µs"));
+      const std::string css = StrCat("f", colour);
+      const std::string title = StrCat(names[i], ", ", scaling.axis, " ", point.x, ": ",
+                                       MicrosecondsText(point.us), " µs");
+      if (point.us < low_y || point.us > high_y) {
+        const bool up = point.us > high_y;
+        out += Arrow(x(point.x), up ? kTop : kBottom, 0, up ? -1 : 1, css, title);
+      } else {
+        out += Dot(x(point.x), y(point.us), 3.5, css, title);
+      }
     }
   }
   return out + "</svg>\n" + Legend(names, !scaling.floor.empty());
-}
-
-std::string NoisePlot(const std::vector<Noise>& noise) {
-  if (noise.empty()) return "";
-  double reach = std::log(1.01);
-  size_t longest = 0;
-  std::vector<std::string> labels;
-  for (const Noise& n : noise) {
-    labels.push_back(StrCat(n.axes, n.where.empty() ? "" : ", ", n.where));
-    longest = std::max(longest, labels.back().size());
-    if (std::isfinite(n.band)) reach = std::max(reach, n.band);
-    for (double median : n.medians) {
-      if (std::isfinite(median)) reach = std::max(reach, std::abs(median));
-    }
-  }
-  reach *= 1.1;
-  constexpr double kRowHeight = 24, kTop = 6;
-  const bool above = kCharacter * static_cast<double>(longest) > kWidth * 0.45;
-  const double height = above ? kRowHeight + 14 : kRowHeight;
-  const double left = above ? 12 : LabelWidth(longest);
-  const double bottom = kTop + height * static_cast<double>(noise.size());
-  const Scale x(-reach, reach, left, kRight);
-  std::string out = Open(bottom + 42, "noise bands with the medians of their sessions");
-  std::string marks;
-  for (size_t i = 0; i < noise.size(); ++i) {
-    const Noise& n = noise[i];
-    const double y = kTop + height * static_cast<double>(i + 1) - kRowHeight / 2;
-    marks += above ? Text(left, y - kRowHeight / 2, labels[i], "l")
-                   : Text(left - 8, y + 4, labels[i], "l end");
-    if (std::isfinite(n.band)) {
-      out += Rect(x(-n.band), y - kRowHeight / 2 + 1, x(n.band), kRowHeight - 2, "band");
-    }
-    for (double median : n.medians) {
-      if (std::isfinite(median)) marks += Dot(x(median), y, 2.5, "median", PercentText(median));
-    }
-  }
-  return out +
-         PercentAxis(x, reach, left, kTop, bottom,
-                     "median of a session, the incumbent against itself") +
-         marks + "</svg>\n";
 }
 
 }  // namespace kvr::report

@@ -20,10 +20,11 @@ inline constexpr double kPlotWidth = 460;
 
 std::string Escaped(std::string_view text);  // for HTML
 
-// A row a comparison: its interval, its median, the noise band shaded around zero. Both sides reach
-// to `reach`, a log ratio; intervals that end outside are cut off there.
-std::string IntervalPlot(const std::vector<Row>& rows, double reach);
-// So that every difference and band is inside, and intervals unless they are much wider.
+// A row a comparison: its interval, its median, the noise band shaded around zero. What lies
+// outside is an arrow.
+std::string IntervalPlot(const std::vector<Row>& rows);
+// How far both sides of it reach, a log ratio: to every difference that is not far from all others,
+// to bands and intervals unless they are much wider.
 double ReachOf(const std::vector<Row>& rows);
 // Samples in the order taken; drift and steps are visible. Stray ones are drawn at the edge.
 std::string SamplePlot(const Samples& samples);

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -85,9 +86,13 @@ struct Scaling {
     std::string name;
     std::vector<Point> points;
   };
-  std::vector<Line> lines;
+  std::vector<Line> lines;   // the incumbent, then the challengers that met it
   std::vector<Point> floor;  // bytes that must move over the copy bandwidth
 };
+// Sessions differ in the machine's speed, so times of two of them make no ratio.
+inline constexpr std::string_view kScalingNote =
+    "The incumbent's times are the medians of all its samples; a challenger's are those times the "
+    "ratio of its own verdict.";
 
 struct Report {
   std::string title;
@@ -112,10 +117,13 @@ std::string ToMarkdown(const Report& report);
 // reader's setting, down to the width of a telephone.
 std::string ToHtml(const Report& report);
 
-// "-4.2 %" of a log ratio; "?" for an open end.
+// "-4.2 %" of a log ratio; "?" for an open end; ">1000 %" beyond that.
 std::string PercentText(double log_ratio);
 std::string IntervalText(double low, double high);  // "-5.0 % … -3.1 %"
-std::string BandText(double band);                  // "±1.2 %"
+// "±1.2 %": bands and spreads are told as kvr noise tells them, in hundredths of a log ratio.
+std::string BandText(double band);
+std::string SpreadText(double spread);  // "0.40 %"
+std::string LogText(double log_ratio);  // "+0.40"
 std::string MicrosecondsText(double us);
 std::string PercentsText(const std::vector<double>& percents);  // "+3.9 %, +0.6 %"
 

@@ -8,10 +8,17 @@
 #include "tuner/report/report.h"
 
 namespace kvr::report {
+namespace {
+
+// More says nothing but that something is wrong.
+constexpr double kMostPercent = 1000;
+
+}  // namespace
 
 std::string PercentText(double log_ratio) {
   if (!std::isfinite(log_ratio)) return "?";
   const double percent = 100 * std::expm1(log_ratio);
+  if (percent > kMostPercent) return ">1000 %";
   return std::abs(percent) < 0.05 ? "0.0 %" : absl::StrFormat("%+.1f %%", percent);
 }
 
@@ -22,7 +29,18 @@ std::string IntervalText(double low, double high) {
 std::string BandText(double band) {
   // A ship verdict needs none.
   if (!(band > 0)) return "";
-  return absl::StrFormat("±%.1f %%", 100 * std::expm1(band));
+  return 100 * band > kMostPercent ? ">1000 %" : absl::StrFormat("±%.1f %%", 100 * band);
+}
+
+std::string SpreadText(double spread) {
+  if (!std::isfinite(spread)) return "?";
+  return 100 * spread > kMostPercent ? ">1000 %" : absl::StrFormat("%.2f %%", 100 * spread);
+}
+
+std::string LogText(double log_ratio) {
+  if (!std::isfinite(log_ratio)) return "?";
+  if (100 * std::abs(log_ratio) > kMostPercent) return log_ratio > 0 ? ">1000" : "<-1000";
+  return absl::StrFormat("%+.2f", 100 * log_ratio);
 }
 
 std::string MicrosecondsText(double us) {

@@ -96,7 +96,8 @@ TEST_F(CollectTest, EveryVerdictIsARowWithItsIntervalAndEveryLoserIsKept) {
     EXPECT_EQ(row->verdict, v.verdict);
     EXPECT_THAT(markdown, HasSubstr(StrCat("| ", PercentText(v.difference), " | ",
                                            IntervalText(v.low, v.high), " | ")));
-    EXPECT_THAT(page, HasSubstr(StrCat("<td class=\"n\">", IntervalText(v.low, v.high), "</td>")));
+    EXPECT_THAT(page,
+                HasSubstr(StrCat("data-of=\"interval\">", IntervalText(v.low, v.high), "</td>")));
     if (v.verdict == "INVALID") continue;
     EXPECT_GT(row->incumbent_us, 0);
     EXPECT_NEAR(std::log(row->challenger_us / row->incumbent_us), row->difference, 0.01);
@@ -123,7 +124,7 @@ TEST_F(CollectTest, SaysWhetherToShip) {
   EXPECT_THAT(report.conclusion[1], HasSubstr("Do not ship w8 for baseline. It is slower at "));
   EXPECT_EQ(report.title, "sparse_decode: s3 and w8 against baseline");
   EXPECT_THAT(report.what, Contains(HasSubstr("STAGES 3 instead of 2")));
-  EXPECT_THAT(report.what, Contains(HasSubstr("Measured at topk=2048.")));
+  EXPECT_THAT(report.what, Contains(HasSubstr("Measured at head_dim=576, topk=2048.")));
 }
 
 TEST_F(CollectTest, DrawsSamplesBySessionTheFunnelAndTheFloor) {
@@ -267,6 +268,159 @@ TEST_F(CollectTest, SessionsInTroubleAreNotAVerdictsOwnAndAreCounted) {
   EXPECT_EQ(report.rows.at(0).rounds, 1);
   EXPECT_THAT(report.samples.at(0).sessions, SizeIs(1));
   EXPECT_THAT(report.negatives, Contains("1 session was not used: the sentinel drifted"));
+}
+
+TEST_F(CollectTest, TimesOverAnAxisAgreeWithTheVerdicts) {
+  // w8 met the baseline when the machine was half as fast.
+  for (const char* challenger : {"s3", "w8"}) {
+    for (const char* axes : {"num_tokens=1,topk=512", "num_tokens=2,topk=512"}) {
+      const double speed = challenger == std::string("w8") ? 2 : 1;
+      for (const char* variant : {"baseline", challenger}) {
+        ledger::Trial trial{.session = StrCat(challenger, axes), .variant = variant, .axes = axes};
+        trial.stage = "ab";
+        trial.samples = {10 * speed, 10 * speed};
+        if (variant == std::string("w8")) trial.samples = {22, 22};
+        Add(trial);
+      }
+      Add(ledger::Verdict{.session = StrCat(challenger, axes),
+                          .axes = axes,
+                          .challenger = challenger,
+                          .verdict = speed > 1 ? "LOSS" : "EQUIVALENT",
+                          .difference = speed > 1 ? std::log(1.1) : 0,
+                          .rounds = 2});
+    }
+  }
+  const Report report = Collected(Request());
+  ASSERT_THAT(report.scalings, SizeIs(1));
+  const std::vector<Scaling::Line>& lines = report.scalings[0].lines;
+  ASSERT_THAT(lines, SizeIs(3));
+  EXPECT_EQ(lines[0].name, "baseline");
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(lines[0].points[i].us, 15);
+    EXPECT_NEAR(lines[1].points[i].us / lines[0].points[i].us, 1, 1e-9);
+    EXPECT_NEAR(lines[2].points[i].us / lines[0].points[i].us, 1.1, 1e-9);
+  }
+  EXPECT_THAT(ToMarkdown(report), HasSubstr(kScalingNote));
+  EXPECT_THAT(ToHtml(report), HasSubstr("ratio of its own verdict"));
+}
+
+TEST_F(CollectTest, ATuningKeyDoesNotMakeShapesLong) {
+  for (const char* axes :
+       {"head_dim=576,num_tokens=1,topk=64", "head_dim=576,num_tokens=2,topk=64"})
+    Add(ledger::Verdict{.axes = axes, .challenger = "w8", .verdict = "LOSS"});
+  ledger::Publication published{.environment = At(ExampleDevice()), .op = kExampleOp};
+  published.axes = "topk=64";
+  published.trigger = "tune";
+  published.variant = "w8";
+  published.outcome = "published";
+  ASSERT_TRUE(ledger_->Add(published).ok());
+  // Several modes, of which a publication has none.
+  Add(ledger::Verdict{.axes = "head_dim=576,num_tokens=1,topk=64",
+                      .mode = "eager hot",
+                      .challenger = "w8",
+                      .verdict = "LOSS"});
+  const Report report = Collected(Request());
+  EXPECT_EQ(report.rows.at(0).axes, "num_tokens=1");
+  EXPECT_THAT(report.what, Contains("Measured at head_dim=576, topk=64."));
+  ASSERT_THAT(report.published, SizeIs(1));
+  EXPECT_THAT(report.published[0], ::testing::StartsWith("topk=64: w8 published by tune"));
+}
+
+TEST_F(CollectTest, ARaceIsToldByItsOwnVerdict) {
+  const auto race = [&](const std::string& session, const std::string& chosen,
+                        const std::string& verdict) {
+    for (const char* config : {"W=4", "W=8"}) {
+      ledger::Trial trial{
+          .session = session, .variant = "w8", .config = config, .axes = "num_tokens=3"};
+      trial.stage = "final";
+      trial.outcome = "kept";
+      trial.samples = {9, 10};
+      trial.median_us = config == std::string("W=4") ? 9.5 : 20;
+      Add(trial);
+    }
+    Add(ledger::Verdict{.session = session,
+                        .axes = "num_tokens=3",
+                        .challenger = "w8",
+                        .challenger_config = chosen,
+                        .verdict = verdict});
+  };
+  // The incumbent itself came first, so that the best of the others met it; then a ship verdict.
+  race("r", "W=8", "LOSS");
+  Add(ledger::Verdict{.session = "s",
+                      .axes = "num_tokens=3",
+                      .kind = "ship",
+                      .challenger = "w8",
+                      .challenger_config = "W=8",
+                      .verdict = "WIN"});
+  for (const char* kind : {"", "ship"}) {
+    CollectRequest request = Request();
+    request.kind = kind;
+    const Report report = Collected(request);
+    EXPECT_THAT(report.conclusion, Contains(HasSubstr("The race at num_tokens=3 chose w8")));
+    EXPECT_THAT(report.conclusion, Not(Contains(HasSubstr("no comparison"))));
+  }
+}
+
+TEST_F(CollectTest, SaysNoMoreOfTheCacheThanIsKnown) {
+  Add(ledger::Verdict{.axes = "num_tokens=3", .challenger = "w8", .verdict = "LOSS"});
+  EXPECT_THAT(Collected(Request()).how,
+              Contains(HasSubstr("rotate over more than the cache holds, where memory allows")));
+  CollectRequest request = Request();
+  ledger::Environment host = ExampleDevice("HOST");
+  host.device_kind = "host";
+  Add(ledger::Verdict{
+      .environment = At(host), .axes = "num_tokens=4", .challenger = "w8", .verdict = "LOSS"});
+  request.axes = {{{"num_tokens", 4}}};
+  EXPECT_THAT(Collected(request).how, Not(Contains(HasSubstr("cache"))));
+}
+
+TEST_F(CollectTest, AVariantsDefaultConfigIsItsName) {
+  for (const char* config : {"S=2,W=4", "S=2,W=8"}) {
+    Add(ledger::Verdict{.axes = "num_tokens=3",
+                        .incumbent = "baseline",
+                        .incumbent_config = "S=2,W=4",
+                        .challenger = "baseline",
+                        .challenger_config = config,
+                        .verdict = "LOSS"});
+  }
+  CollectRequest request = Request();
+  request.defaults["baseline"] = "S=2,W=4";
+  const Report report = Collected(request);
+  ASSERT_THAT(report.rows, SizeIs(2));
+  EXPECT_EQ(Named(report.rows[0].challenger), "baseline {W=8}");
+  EXPECT_EQ(Named(report.rows[0].incumbent), "baseline");
+  EXPECT_THAT(report.baseline, Contains("baseline, its default config {S=2,W=4}."));
+  EXPECT_THAT(report.what, Contains(HasSubstr("baseline against itself")));
+}
+
+TEST_F(CollectTest, WhatNobodyKnowsIsRefused) {
+  FillExample(*ledger_);
+  const auto refused = [&](const CollectRequest& request) {
+    const absl::Status status = Collect(*ledger_, request).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    return std::string(status.message());
+  };
+  for (const char* since : {"yesterday", "2026-1", "2026-13", "2026-11-30 09", "2026-11-30T25",
+                            "2026-11-30T09:00:00+01:00"}) {
+    CollectRequest request = Request();
+    request.since = since;
+    EXPECT_THAT(refused(request), HasSubstr("is no time"));
+  }
+  for (const char* since : {"2026", "2026-11-30T09Z", "2026-11-30T09:00", "2026-11-30T09:00:00Z"}) {
+    CollectRequest request = Request();
+    request.since = since;
+    EXPECT_TRUE(Collect(*ledger_, request).ok()) << since;
+  }
+  CollectRequest request = Request();
+  request.axes = {{{"num_token", 3}}};
+  EXPECT_THAT(refused(request), HasSubstr("unknown axis 'num_token'"));
+  request.axes = {{{"concurrency", 8}}};  // of somebody's table alone
+  EXPECT_TRUE(Collect(*ledger_, request).ok());
+  request = Request();
+  request.variants = {"w9"};
+  EXPECT_THAT(refused(request), HasSubstr("unknown variant 'w9'"));
+  request.descriptions["w9"] = "nine warps";  // the catalog's, never measured
+  EXPECT_NE(Collect(*ledger_, request).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(CollectTest, NamesAreTextInBothFormats) {

@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tuner/report/plot.h"
 
@@ -58,9 +61,18 @@ TEST(Text, ReadsAsPercentOfTime) {
   EXPECT_EQ(PercentText(std::log(1.25)), "+25.0 %");
   EXPECT_EQ(PercentText(-1e-5), "0.0 %");
   EXPECT_EQ(PercentText(INFINITY), "?");
+  EXPECT_EQ(PercentText(40), ">1000 %");
   EXPECT_EQ(IntervalText(NAN, std::log(1.1)), "? … +10.0 %");
   EXPECT_EQ(MicrosecondsText(9.876), "9.88");
   EXPECT_EQ(MicrosecondsText(123.45), "123.5");
+}
+
+TEST(Text, TellsBandsAsTheyAreStored) {
+  EXPECT_EQ(BandText(0.0417), "±4.2 %");
+  EXPECT_EQ(BandText(33.3), ">1000 %");
+  EXPECT_EQ(SpreadText(0.004), "0.40 %");
+  EXPECT_EQ(SpreadText(3e14), ">1000 %");
+  EXPECT_EQ(LogText(-0.004), "-0.40");
 }
 
 TEST(Markdown, HasEveryPartAndKeepsTheLosers) {
@@ -89,13 +101,108 @@ TEST(Html, StandsAloneAndEscapes) {
 TEST(Plots, DrawWhatIsKnownAndNothingElse) {
   EXPECT_EQ(SamplePlot({"x", {{"a", {NAN}}}, {}}), "");
   EXPECT_EQ(ScalingPlot({"x", "", {}, {}}), "");
-  EXPECT_EQ(IntervalPlot({}, 1), "");
+  EXPECT_EQ(IntervalPlot({}), "");
   EXPECT_EQ(FunnelPlot({}), "");
   EXPECT_EQ(NoisePlot({}), "");
   const std::vector<Row> rows = Sample().rows;
-  const std::string intervals = IntervalPlot(rows, ReachOf(rows));
+  const std::string intervals = IntervalPlot(rows);
   EXPECT_THAT(intervals, HasSubstr("LOSS, +20.0 %"));
   EXPECT_THAT(intervals, Not(HasSubstr("INVALID, ")));  // no interval to draw
+}
+
+std::vector<Row> Usual() {
+  return {RowOf("a", 0.06, "LOSS"), RowOf("b", 0.01, "EQUIVALENT"), RowOf("c", -0.03, "WIN")};
+}
+
+size_t Count(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(Plots, AnAbsurdDifferenceIsAnArrowAndDoesNotPressTheOthersTogether) {
+  std::vector<Row> rows = Usual();
+  const std::string usual = IntervalPlot(rows);
+  EXPECT_EQ(Count(usual, "<path"), 0u);
+  rows.push_back(RowOf("d", 5, "LOSS"));
+  EXPECT_LT(ReachOf(rows), 0.5);
+  const std::string plot = IntervalPlot(rows);
+  EXPECT_EQ(Count(plot, "<path"), 1u);
+  EXPECT_EQ(Count(plot, "<circle"), 3u);
+  EXPECT_THAT(plot, HasSubstr(">&gt;1000 %</text>"));
+}
+
+TEST(Plots, AnAbsurdBandIsAnArrow) {
+  std::vector<Row> rows = Usual();
+  rows[1].band = 33.33;
+  EXPECT_LT(ReachOf(rows), 0.2);
+  EXPECT_EQ(Count(IntervalPlot(rows), "class=\"beyond\""), 2u);
+  const Noise good = {"a", "", 0.012, 0.004, 0.01, 3, 80, {-0.004, 0.002}, "d"};
+  const Noise bad = {"b", "", 33.33, 3e14, 0.01, 3, 80, {-30, 0.002}, "d"};
+  const std::string plot = NoisePlot({good, good, bad});
+  EXPECT_THAT(plot, HasSubstr(">+1 %</text>"));
+  EXPECT_EQ(Count(plot, "class=\"beyond\""), 2u);
+  EXPECT_THAT(plot, HasSubstr("<title>&lt;-1000 %</title>"));
+}
+
+TEST(Plots, ChartsHaveScalesOfTheirOwn) {
+  Report report;
+  report.rows = Usual();
+  const std::string alone = ToHtml(report);
+  report.rows.push_back(RowOf("a", 2, "LOSS"));
+  report.rows.back().challenger = {"w16", ""};
+  const std::string plot = IntervalPlot(Usual());
+  EXPECT_THAT(alone, HasSubstr(plot));
+  EXPECT_THAT(ToHtml(report), HasSubstr(plot));
+}
+
+// The labels below the rows: where each is centred, and how long it is.
+TEST(Plots, TicksDoNotOverlap) {
+  for (double difference : {0.01, 0.06, 0.2, 0.34, 0.5, 1.0, 2.0, 9.0}) {
+    const std::vector<Row> rows = {RowOf("num_tokens=1", difference, "LOSS")};
+    const std::string plot = IntervalPlot(rows);
+    std::vector<std::pair<double, double>> labels;
+    const std::string mark = "class=\"t mid\">";
+    for (size_t at = plot.find(mark); at != std::string::npos; at = plot.find(mark, at + 1)) {
+      const std::string text = plot.substr(at + mark.size(), plot.find('<', at) - at - mark.size());
+      if (text.find("time") != std::string::npos) continue;
+      const size_t x = plot.rfind("x=\"", at) + 3;
+      labels.emplace_back(std::stod(plot.substr(x)), 6.5 * static_cast<double>(text.size()));
+    }
+    std::sort(labels.begin(), labels.end());
+    EXPECT_GE(labels.size(), 3u) << difference;
+    for (size_t i = 1; i < labels.size(); ++i) {
+      EXPECT_GT(labels[i].first - labels[i].second / 2,
+                labels[i - 1].first + labels[i - 1].second / 2)
+          << difference;
+    }
+  }
+}
+
+TEST(Plots, LongLabelsAreShortenedInTheMiddleWithAllOfThemAsTooltip) {
+  const std::string axes =
+      "head_dim_ckv=512,head_dim_kpe=64,num_pages=512,num_qo_heads=16,num_tokens=1,page_size=64";
+  const std::vector<Row> rows = {RowOf(axes, 0.06, "LOSS")};
+  const std::string plot = IntervalPlot(rows);
+  EXPECT_THAT(plot, HasSubstr("tokens=1,page_size=64<title>" + axes + "</title></text>"));
+  EXPECT_THAT(plot, HasSubstr(">head_dim_ckv=512"));
+  EXPECT_THAT(plot, HasSubstr("…"));
+  EXPECT_THAT(NoisePlot({{axes, "", 0.012, 0, 0, 3, 80, {}, "d"}}),
+              HasSubstr("<title>" + axes + "</title></text>"));
+}
+
+TEST(Plots, ALineFarFromTheIncumbentsDoesNotPressTheOthersTogether) {
+  Scaling scaling{"n", "", {{"baseline", {{1, 9}, {8, 12}}}, {"w8", {{1, 9e9}, {8, 13}}}}, {}};
+  const std::string plot = ScalingPlot(scaling);
+  EXPECT_EQ(Count(plot, "z\" class=\"f1\""), 1u);
+  EXPECT_EQ(Count(plot, "<circle"), 3u);
+}
+
+TEST(Html, ShowsShapeVerdictAndDifferenceFirstOnATelephone) {
+  const std::string page = ToHtml(Sample());
+  EXPECT_THAT(page, HasSubstr("<table class=\"stack\">"));
+  EXPECT_THAT(page, HasSubstr("data-of=\"interval\">"));
+  EXPECT_LT(page.find("<td>num_tokens=8</td><td class=\"v loss\">"), page.find("data-of=\""));
 }
 
 TEST(Plots, ReachToEveryDifferenceButNotToEveryIntervalsEnd) {
