@@ -9,20 +9,15 @@
 #include <fstream>
 #include <iostream>
 #include <limits>
-#include <map>
-#include <set>
 #include <sstream>
-#include <type_traits>
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "cli/command.h"
+#include "cli/ledger_command.h"
 #include "cli/table.h"
 #include "core/names.h"
 #include "core/status.h"
 #include "core/strings.h"
-#include "tuner/selections/placed.h"
-#include "tuner/stats/summary.h"
 
 namespace kvr::cli {
 
@@ -40,23 +35,6 @@ absl::StatusOr<std::unique_ptr<ledger::Ledger>> OpenLedger(const std::string& di
   return ledger::Ledger::Open(place, options);
 }
 
-namespace {
-
-using ledger::Band;
-using ledger::Build;
-using ledger::Publication;
-using ledger::Summary;
-using ledger::Trial;
-using ledger::Verdict;
-
-constexpr int kShortUid = 8;
-
-struct LedgerCommand {
-  std::string directory, op, variant, kind, uid, file;
-  int limit = 10;
-};
-
-// The ledger that must be there.
 absl::StatusOr<std::unique_ptr<ledger::Ledger>> OpenOrSay(const LedgerCommand& command,
                                                           std::string_view who, bool read_only) {
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<ledger::Ledger> ledger,
@@ -69,201 +47,14 @@ absl::StatusOr<std::unique_ptr<ledger::Ledger>> OpenOrSay(const LedgerCommand& c
                "name its directory with --ledger");
 }
 
-template <class Record>
-Json RecordJson(const Record& record, const ledger::Environment& where) {
-  Json json = {{"table", Record::kTable}, {"uid", record.uid}};
-  Record::Fields(record, [&](const char* name, const auto& value) { json[name] = value; });
-  Json environment = {{"uid", where.uid}};
-  ledger::Environment::Fields(
-      where, [&](const char* name, const std::string& value) { environment[name] = value; });
-  json["environment"] = std::move(environment);
-  return json;
-}
+namespace {
 
-std::string Percent(double log_ratio) {
-  if (!std::isfinite(log_ratio)) return "?";
-  return absl::StrFormat("%+.1f %%", 100 * std::expm1(log_ratio));
-}
-
-// A line of `ls`.
-struct Line {
-  std::string uid, kind, time, op, variant, config, suffix, at, result;
-};
-
-void Tell(const Trial& t, Line& line) {
-  line.variant = t.variant;
-  line.config = t.config;
-  line.suffix = t.stage;
-  line.result = t.status == "PASSED" && t.median_us > 0 ? Microseconds(t.median_us)
-                : t.status == "PASSED"                  ? "passed"
-                                                        : t.status;
-  if (!t.outcome.empty()) StrAppend(&line.result, ", ", t.outcome);
-}
-void Tell(const Verdict& v, Line& line) {
-  line.variant = v.challenger;
-  line.config = v.challenger_config;
-  line.suffix = StrCat("against ", v.incumbent);
-  line.result = StrCat(v.kind, " ", v.verdict, " ", Percent(v.difference));
-}
-void Tell(const Band& b, Line& line) {
-  line.variant = "noise";
-  line.suffix = b.mode;
-  line.result = absl::StrFormat("%.2f %%", 100 * b.band);
-}
-void Tell(const Publication& p, Line& line) {
-  line.variant = p.variant;
-  line.config = p.config;
-  line.result = StrCat(p.trigger, ": ", p.outcome);
-}
-void Tell(const Build& b, Line& line) {
-  line.variant = b.variant;
-  line.config = b.config;
-  line.result = b.status;
-}
-void Tell(const Summary& s, Line& line) {
-  line.variant = s.challenger;
-  line.config = s.challenger_config;
-  line.suffix = StrCat("against ", s.incumbent);
-  line.result =
-      StrCat("table: ", stats::VerdictName(stats::JudgeSummary(s.percents, s.band_percent)));
-}
-
-// Of texts "a=1,b=2", the pairs whose name does not have that value wherever it has one.
-class Differing {
- public:
-  void Add(const std::string& text) {
-    for (const std::string_view pair : Split(text, ',')) values_[NameOf(pair)].emplace(pair);
-  }
-  std::string operator()(const std::string& text) const {
-    std::string shown;
-    for (const std::string_view pair : Split(text, ',')) {
-      if (values_.at(NameOf(pair)).size() > 1) StrAppend(&shown, shown.empty() ? "" : ",", pair);
-    }
-    return shown;
-  }
-
- private:
-  static std::string NameOf(std::string_view pair) {
-    return std::string(pair.substr(0, pair.find('=')));
-  }
-  std::map<std::string, std::set<std::string>> values_;
-};
-
-template <class Record>
-std::string AxesOf(const Record& record) {
-  if constexpr (std::is_same_v<Record, Build>) {
-    return record.target;
-  } else {
-    return record.axes;
-  }
-}
-
-// The column that --variant means; null: the kind has none.
-template <class Record>
-constexpr const char* VariantColumn() {
-  if constexpr (std::is_same_v<Record, Verdict> || std::is_same_v<Record, Summary>) {
-    return "challenger";
-  } else if constexpr (std::is_same_v<Record, Band>) {
-    return nullptr;
-  } else {
-    return "variant";
-  }
-}
-
-struct Listing {
-  const ledger::Ledger* ledger;
-  const LedgerCommand& command;
-  std::vector<Line> lines;
-  Json json = Json::array();
-
-  template <class Record>
-  absl::Status Add(std::string_view kind) {
-    if (!command.kind.empty() && command.kind != kind) return absl::OkStatus();
-    ledger::Filter filter;
-    if (!command.op.empty()) filter.emplace_back("op", command.op);
-    if (!command.variant.empty()) {
-      if (VariantColumn<Record>() == nullptr) return absl::OkStatus();
-      filter.emplace_back(VariantColumn<Record>(), command.variant);
-    }
-    KVR_ASSIGN_OR_RETURN(std::vector<Record> records, ledger->Find<Record>(filter, command.limit));
-    std::reverse(records.begin(), records.end());  // newest row first
-    for (const Record& record : records) {
-      KVR_ASSIGN_OR_RETURN(const ledger::Environment where, ledger->EnvironmentOf(record));
-      Line line{.uid = record.uid.substr(0, kShortUid),
-                .kind = std::string(kind),
-                .time = record.time.substr(0, 16),
-                .op = record.op,
-                .at = AxesOf(record)};
-      std::replace(line.time.begin(), line.time.end(), 'T', ' ');
-      Tell(record, line);
-      lines.push_back(std::move(line));
-      json.push_back(RecordJson(record, where));
-    }
-    return absl::OkStatus();
-  }
-
-  // What all lines have in common (the year, the operation, most axes) is left out or said once.
-  std::string Text() {
-    std::set<std::string> ops, years;
-    Differing shapes;
-    std::map<std::string, Differing> configs;
-    for (const Line& line : lines) {
-      ops.insert(line.op);
-      if (!line.time.empty()) years.insert(line.time.substr(0, 5));
-      if (line.kind != "build") shapes.Add(line.at);
-      configs[line.variant].Add(line.config);
-    }
-    Table table({{"uid"}, {"kind"}, {"time (UTC)"}, {"of"}, {"at"}, {"result"}});
-    for (const Line& line : lines) {
-      const std::string config = configs[line.variant](line.config);
-      table.Row(
-          {line.uid, line.kind,
-           years.size() > 1 || line.time.size() < 5 ? line.time : line.time.substr(5),
-           StrCat(ops.size() > 1 ? StrCat(line.op, ": ") : "", ConfigName(line.variant, config),
-                  line.suffix.empty() ? "" : " ", line.suffix),
-           line.kind == "build" ? line.at : shapes(line.at), line.result});
-    }
-    return StrCat(ops.size() == 1 ? StrCat(*ops.begin(), years.size() == 1 ? " " : "") : "",
-                  years.size() == 1 ? years.begin()->substr(0, 4) : "", "\n",
-                  table.Render(TerminalWidth()));
-  }
-};
-
-constexpr std::string_view kKinds[] = {"publication", "verdict", "trial",
-                                       "band",        "build",   "summary"};
-
-absl::StatusOr<int> RunList(const GlobalOptions& global, const LedgerCommand& command) {
-  if (!command.kind.empty() &&
-      std::find(std::begin(kKinds), std::end(kKinds), command.kind) == std::end(kKinds)) {
-    return UnknownName("kind of record", command.kind, kKinds);
-  }
-  absl::StatusOr<std::unique_ptr<ledger::Ledger>> ledger = OpenOrSay(command, "ls", true);
-  if (absl::IsNotFound(ledger.status())) {  // nothing was measured yet: no fault
-    if (global.json) {
-      PrintJson({{"ledger", nullptr}, {"records", Json::array()}});
-    } else {
-      Print(StrCat(What(ledger.status()), "\n"));
-    }
-    return kDone;
-  }
-  KVR_RETURN_IF_ERROR(ledger.status());
-  Listing listing{.ledger = ledger->get(), .command = command};
-  KVR_RETURN_IF_ERROR(listing.Add<Publication>("publication"));
-  KVR_RETURN_IF_ERROR(listing.Add<Verdict>("verdict"));
-  KVR_RETURN_IF_ERROR(listing.Add<Trial>("trial"));
-  KVR_RETURN_IF_ERROR(listing.Add<Band>("band"));
-  KVR_RETURN_IF_ERROR(listing.Add<Build>("build"));
-  KVR_RETURN_IF_ERROR(listing.Add<Summary>("summary"));
-  if (global.json) {
-    PrintJson({{"ledger", (*ledger)->path()}, {"records", listing.json}});
-    return kDone;
-  }
-  if (!listing.lines.empty()) Print(listing.Text());
-  Print(StrCat(Count(listing.json.size(), "record"), " of ", (*ledger)->path(),
-               command.limit > 0 ? StrCat(", the newest ", command.limit, " of a kind") : "",
-               "\n"));
-  return kDone;
-}
+using ledger::Band;
+using ledger::Build;
+using ledger::Publication;
+using ledger::Summary;
+using ledger::Trial;
+using ledger::Verdict;
 
 // As many cells as samples, at most `width`: then each is the mean of its part.
 std::string Sparkline(const std::vector<double>& samples, size_t width) {
@@ -464,7 +255,7 @@ void AddLedgerCommand(CLI::App& app, Commands& commands) {
     return sub;
   };
   CLI::App* list = add("ls", "The newest records of each kind; none where there is no ledger",
-                       "kvr ledger ls --kind trial --variant w8 --limit 50", RunList);
+                       "kvr ledger ls --kind trial --variant w8 --limit 50", ListLedger);
   list->add_option("--op", command->op, "only this operation")->type_name("OP");
   list->add_option("--variant", command->variant, "only this variant, as the challenger")
       ->type_name("NAME");

@@ -3,6 +3,7 @@
 // kvr selections export | import | diff | digest: selection files between machines.
 #include "cli/selections.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 
@@ -92,7 +93,27 @@ absl::StatusOr<int> ExportLedgers(const GlobalOptions& global, const SelectionsC
   return ExitCode(global, platform.catalog(), false);
 }
 
+// Two sources, or an option of the other one, would leave a reader to guess which was taken.
+absl::Status CheckSource(const SelectionsCommand& command) {
+  const auto refuse = [](std::string_view what, std::string_view fix) {
+    return Error(absl::StatusCode::kInvalidArgument, what, fix);
+  };
+  if (command.ledgers.empty()) {
+    if (command.ops.empty() && command.model.empty()) return absl::OkStatus();
+    return refuse("--op and --model go with --from-ledgers", "leave them out, or name ledgers");
+  }
+  // KVR_SELECTIONS may stand in the environment all the time.
+  const char* const standing = std::getenv("KVR_SELECTIONS");
+  const bool has_file = !command.selections.empty() &&
+                        (standing == nullptr || command.selections != std::string(standing));
+  if (!has_file && command.ledger.empty()) return absl::OkStatus();
+  return refuse(
+      StrCat("--from-ledgers takes the place of ", has_file ? "--selections" : "--ledger"),
+      "give one of the two");
+}
+
 absl::StatusOr<int> RunExport(const GlobalOptions& global, const SelectionsCommand& command) {
+  KVR_RETURN_IF_ERROR(CheckSource(command));
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, OpenPlatform(global));
   if (!command.ledgers.empty()) return ExportLedgers(global, command, *platform);
   KVR_RETURN_IF_ERROR(NeedSelections(command));
@@ -102,7 +123,10 @@ absl::StatusOr<int> RunExport(const GlobalOptions& global, const SelectionsComma
   if (!ledger.ok() && !absl::IsNotFound(ledger.status())) return ledger.status();
   KVR_ASSIGN_OR_RETURN(content,
                        ForTheFleet(std::move(content), platform->catalog(),
-                                   ledger.ok() ? ledger->get() : nullptr, command.unshipped));
+                                   ledger.ok() ? ledger->get() : nullptr, command.unshipped,
+                                   command.ledger.empty() || command.ledger == "none"
+                                       ? ""
+                                       : StrCat("--ledger ", command.ledger)));
   const std::string digest = content.Digest().Hex();
   KVR_RETURN_IF_ERROR(
       Deliver(global, command, content,

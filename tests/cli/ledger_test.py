@@ -134,13 +134,11 @@ class Ledger(unittest.TestCase):
         self.assertEqual(text, self.kvr("ledger", "export", "--ledger", self.ledger))
         self.assertEqual([name for name in os.listdir(self.scratch) if name.endswith(".tmp")], [])
 
-    def test_ls_fits_a_terminal(self):
-        directory = self.filled("a")
-        self.kvr("ledger", "import", CAMPAIGN, "--ledger", directory)
+    def on_terminal(self, *arguments):
+        """The lines on a terminal of 80 columns."""
         main, terminal = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        listing = subprocess.Popen([os.path.join(BINARIES, "kvr"), "ledger", "ls", "--ledger", directory], stdout=terminal,
-                                   env=self.environment)
+        listing = subprocess.Popen([os.path.join(BINARIES, "kvr"), *arguments], stdout=terminal, env=self.environment)
         os.close(terminal)
         text = b""
         try:
@@ -150,10 +148,52 @@ class Ledger(unittest.TestCase):
             pass
         os.close(main)
         self.assertEqual(listing.wait(), 0)
-        lines = text.decode().splitlines()
+        return text.decode().splitlines()
+
+    def test_ls_fits_a_terminal(self):
+        directory = self.filled("a", verdict="EQUIVALENT")
+        lines = self.on_terminal("ledger", "ls", "--ledger", directory)
+        self.assertLessEqual(max(len(line) for line in lines[:-1]), 80, lines)
+        self.assertEqual(lines[0], f"{OP}, 2026-11-30 (UTC), at num_tokens=64")  # said once
+        self.assertTrue(lines[3].endswith("ship EQUIVALENT -10.0 %"), lines[3])  # never cut
+        self.kvr("ledger", "import", CAMPAIGN, "--ledger", directory)
+        lines = self.on_terminal("ledger", "ls", "--ledger", directory)
         self.assertGreater(len(lines), 12)
-        self.assertLessEqual(max(len(line) for line in lines[:-1]), 80, text.decode())
-        self.assertIn("num_tokens=96", text.decode())
+        self.assertLessEqual(max(len(line) for line in lines[:-1]), 80, lines)
+        self.assertIn("at: num_tokens", lines[0])
+        self.assertTrue(any(line.endswith("96  table: INCONCLUSIVE") for line in lines), lines)
+
+    def test_why_fits_a_terminal_and_compares_within_a_session(self):
+        race = self.records().replace('"stage": "ab"', '"stage": "final"')
+        other = self.records(uuid="GPU-1b").replace('"GPU-1b"', '"GPU-1"').replace('"session": "s"', '"session": "t"')
+        shipped = other.replace("num_tokens=64", "num_tokens=16").replace(": 18.0,", ": 639.0,").splitlines()[2:]
+        self.kvr("ledger", "import", self.path("both", race + "\n".join(shipped) + "\n"), "--ledger", self.ledger)
+        file = self.path("file.json")
+        self.kvr("selections", "export", file, "--from-ledgers", self.ledger)
+        asked = ("why", OP, "--axes", AT, "--selections", file, "--ledger", self.ledger)
+        lines = self.on_terminal(*asked)
+        text = "\n".join(lines)
+        self.assertLessEqual(max(map(len, lines)), 80, text)
+        self.assertIn("last measured: 18.00 us at num_tokens=64, graph cold", text)
+        self.assertIn("baseline: 20.00 us (+11.1 %)", text)
+        self.assertNotIn("head_dim_ckv", text)
+        why = self.json(*asked)
+        self.assertEqual([other["median_us"] for other in why["runners_up"]], [20.0])
+        self.assertIn("num_tokens=64", why["measured"]["axes"])
+
+    def test_why_wants_a_device_model_that_it_can_answer_for(self):
+        a = self.filled("a")
+        self.assertIn("nvidia-h200", self.kvr("why", OP, "--model", "h200", "--ledger", a, code=2))
+        broken = self.records(uuid="null-1", model="null", verdict="INVALID").replace("PASSED", "LAUNCH_ERROR")
+        self.kvr("ledger", "import", self.path("broken", broken), "--ledger", a)
+        self.assertEqual(self.json("why", OP, "--axes", AT, "--ledger", a)["device_model"], MODEL)
+        file = self.path("file.json")
+        self.kvr("selections", "export", file, "--from-ledgers", a)  # one device model
+        self.assertIn(f"the selection file is for {MODEL}",
+                      self.kvr("why", OP, "--model", "null", "--selections", file, "--ledger", a, code=2))
+        other = self.records(uuid="GPU-3", model="nvidia-l40s")
+        self.kvr("ledger", "import", self.path("other", other), "--ledger", a)
+        self.assertIn("several device models: nvidia-h200, nvidia-l40s", self.kvr("why", OP, "--ledger", a, code=1))
 
     def test_ls_filters_and_show_has_everything(self):
         directory = self.filled("a")
@@ -162,7 +202,9 @@ class Ledger(unittest.TestCase):
                                   self.json("ledger", "ls", *options, "--ledger", directory)["records"]]
         self.assertEqual(kinds("--kind", "trial"), ["trials"] * 2)
         self.assertEqual(kinds("--variant", "w8", "--limit", "2"), ["verdicts", "trials", "summaries", "summaries"])
-        self.assertEqual(kinds("--op", "other"), [])
+        self.assertEqual(kinds("--op", "null"), [])  # is here, and was never measured
+        for where in (directory, self.ledger):
+            self.assertIn("no operation 'foo'", self.kvr("ledger", "ls", "--op", "foo", "--ledger", where, code=2))
         self.assertIn("did you mean 'trial'", self.kvr("ledger", "ls", "--kind", "trail", code=2))
         text = self.kvr("ledger", "show", "GPU-1-w8", "--ledger", directory)
         for part in ("median_us", "200, median 20 us", "▁", "NVIDIA H200", "nvrtc", "580"):
@@ -245,6 +287,15 @@ class Ledger(unittest.TestCase):
         said = self.kvr("selections", "export", "--selections", file, "--ledger", self.ledger, code=1)
         self.assertIn("no ship verdict", said)
         self.assertIn("--unshipped", said)
+        undecided = self.filled("d", verdict="INCONCLUSIVE")  # its interval excludes a regression, but there is no win
+        said = " ".join(self.kvr("selections", "export", "--selections", file, "--ledger", undecided, code=1).split())
+        self.assertIn(f"--ship --axes num_tokens=64 --ledger {undecided}`", said)
+        for more in (("--selections", file), ("--ledger", a)):
+            self.assertIn(f"takes the place of {more[0]}",
+                          self.kvr("selections", "export", "--from-ledgers", a, *more, code=2))
+        self.kvr("selections", "export", "--from-ledgers", a, KVR_SELECTIONS=file)
+        self.assertIn("go with --from-ledgers",
+                      self.kvr("selections", "export", "--selections", file, "--op", OP, code=2))
         self.kvr("selections", "export", "--selections", file, "--ledger", a)  # its verdict ships it
         other = self.filled("c", uuid="GPU-3", model="nvidia-l40s")
         self.assertIn("several device models",

@@ -151,7 +151,7 @@ ShipProof ProofFor(const Catalog::Op& op, const KeyPolicy& policy, const Axes& k
         StrCat(Unproven(selection.evidence), ", and the ledger has no ship verdict of it",
                another ? " against what it replaced or the baseline" : "");
     const absl::StatusOr<AxisVector> shape = ResolveAxes(op.spec(), key);
-    if (shape.ok()) proof.shapes.push_back(NamedAxes(op.spec(), *shape));
+    proof.shapes.push_back(shape.ok() ? NamedAxes(op.spec(), *shape) : key);
     return proof;
   }
   std::set<std::string> bad, undecided;  // shapes
