@@ -161,15 +161,16 @@ absl::Status Contest::Fits(Side side, const Axes& axes) const {
   return CheckResources(*contestant.variant, plan, *built_[side]->binary, device());
 }
 
-// Both have nothing to do where every output is empty; a plan without kernels does nothing, but for
-// a launch function's, which has none anyway.
+bool NothingToLaunch(const OpSpec& op, const AxisVector& axes) {
+  const std::vector<TensorView> tensors = TensorShapes(op, axes);
+  return std::all_of(tensors.begin() + static_cast<ptrdiff_t>(op.inputs.size()), tensors.end(),
+                     [](const TensorView& output) { return output.bytes() == 0; });
+}
+
+// A plan without kernels does nothing either, but for a launch function's, which has none anyway.
 absl::StatusOr<bool> Contest::LaunchesNothing(const Axes& axes) const {
   KVR_ASSIGN_OR_RETURN(const AxisVector shape, ResolveAxes(op_.spec(), axes));
-  const std::vector<TensorView> tensors = TensorShapes(op_.spec(), shape);
-  if (std::all_of(tensors.begin() + static_cast<ptrdiff_t>(op_.spec().inputs.size()), tensors.end(),
-                  [](const TensorView& output) { return output.bytes() == 0; })) {
-    return true;
-  }
+  if (NothingToLaunch(op_.spec(), shape)) return true;
   return std::any_of(sides_.begin(), sides_.end(), [&](const Candidate& side) {
     LaunchPlan plan;
     return !side.variant->has_launch_function &&
@@ -213,7 +214,7 @@ absl::StatusOr<std::vector<std::string>> Contest::Prove(absl::Span<const Axes> s
     progress.Begin(StrCat(StrJoin(names(), " and "), " at ", ShapeText(op_.spec(), axes)));
     KVR_ASSIGN_OR_RETURN(const bool nothing, LaunchesNothing(axes));
     if (nothing) {
-      why_not.push_back("nothing is launched at this shape: there is nothing to measure");
+      why_not.emplace_back(kNothingToLaunch);
     } else {
       const absl::StatusOr<std::array<Finding, 2>> findings = ProveAt(axes);
       if (absl::IsCancelled(findings.status())) break;

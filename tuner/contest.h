@@ -36,6 +36,11 @@ std::string ShapeText(const OpSpec& op, const Axes& axes);
 // Every axis of each shape, each once; none given: the op's defaults.
 absl::StatusOr<std::vector<Axes>> ResolveShapes(const OpSpec& op, const std::vector<Axes>& shapes);
 
+// Is every output empty? Then nothing is launched, and there is nothing to measure.
+bool NothingToLaunch(const OpSpec& op, const AxisVector& axes);
+inline constexpr std::string_view kNothingToLaunch =
+    "nothing is launched at this shape: there is nothing to measure";
+
 // Sessions of two items in a worker. Which of the two is loaded first is drawn anew for each
 // session, so that the order of loading favours neither.
 class WorkerSessions : public SessionSource {

@@ -165,9 +165,17 @@ absl::StatusOr<std::vector<BandInUse>> FindOrMeasureBands(
     const Workbench& bench, const BandKey& key, SessionSource& itself,
     absl::Span<const Axes> shapes, uint64_t seed, const KeepGoing& keep_going,
     const std::function<void(const Axes&, const SessionResult&)>& taken) {
+  KVR_ASSIGN_OR_RETURN(const Catalog::Op* op, bench.catalog.FindOp(key.op));
   std::vector<BandInUse> bands;
   std::vector<Axes> missing;
   for (const Axes& axes : shapes) {
+    KVR_ASSIGN_OR_RETURN(const AxisVector values, ResolveAxes(op->spec(), axes));
+    if (NothingToLaunch(op->spec(), values)) {
+      BandInUse& none = bands.emplace_back();
+      none.axes = axes;
+      none.trouble = kNothingToLaunch;
+      continue;
+    }
     absl::StatusOr<BandInUse> found = FindBand(
         bench.journal == nullptr ? nullptr : bench.journal->ledger(), key, axes, absl::Now());
     if (!found.ok()) {  // a ledger that cannot be read is as good as none
@@ -180,7 +188,6 @@ absl::StatusOr<std::vector<BandInUse>> FindOrMeasureBands(
   }
   if (missing.empty()) return bands;
 
-  KVR_ASSIGN_OR_RETURN(const Catalog::Op* op, bench.catalog.FindOp(key.op));
   PhaseProgress progress(bench.progress, Phase::kMeasure,
                          stats::kShortNoiseSessions * static_cast<int>(missing.size()));
   const std::string careful = NoiseCommand(bench, op->spec(), missing, key.mode);

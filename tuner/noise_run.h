@@ -67,7 +67,8 @@ absl::StatusOr<BandInUse> FindBand(const ledger::Ledger* ledger, const BandKey& 
 
 // Those of the ledger; the missing ones are measured together, by sessions of `itself` (one
 // contestant against itself), stored, and told of in a note. By shape. A shape without a band has
-// its trouble: no comparison there can be trusted. `taken` hears of each session.
+// its trouble: no comparison there can be trusted. One where nothing is launched has none, whatever
+// the ledger says. `taken` hears of each session.
 absl::StatusOr<std::vector<BandInUse>> FindOrMeasureBands(
     const Workbench& bench, const BandKey& key, SessionSource& itself,
     absl::Span<const Axes> shapes, uint64_t seed, const KeepGoing& keep_going,

@@ -249,6 +249,17 @@ TEST_F(NoiseRunTest, TroubleLeavesNoBandAndStoresNone) {
   EXPECT_TRUE(ledger_->Find<ledger::Band>({})->empty());
 }
 
+TEST_F(NoiseRunTest, WhereNothingIsLaunchedThereIsNoBand) {
+  Journal journal = MakeJournal();
+  Axes empty = axes_;
+  empty["num_tokens"] = 0;
+  const auto bands = FindOrMeasure(&journal, {empty, axes_});
+  EXPECT_THAT(bands[0].trouble, HasSubstr("nothing is launched"));
+  EXPECT_EQ(bands[1].trouble, "");
+  EXPECT_EQ(source_.sessions, stats::kShortNoiseSessions);
+  EXPECT_EQ(ledger_->Find<ledger::Band>({})->size(), 1u);
+}
+
 TEST_F(NoiseRunTest, ABucketIsMeasuredAtItsRepresentative) {
   Axes asked = axes_;
   asked["topk"] = 500;
