@@ -80,19 +80,19 @@ double StepThatFits(const Scale& x, double reach, int sign, size_t* count) {
     const double step = kDigits[i % 3] * std::pow(10, first + i / 3);
     if (step > end || end / step > 8) continue;
     double free = x(0) + sign * TextWidth("0") / 2;
-    size_t fitting = 0, all = 0;
-    for (double tick = step; tick <= end; tick += step, ++all) {
+    size_t fitting = 0;
+    bool whole = true;
+    for (double tick = step; whole && tick <= end; tick += step) {
       const double at = x(std::log1p(sign * tick / 100));
       const double half = TextWidth(TickText(sign * tick)) / 2;
-      const bool fits = sign * (at - free) - half >= 6 && at + half <= kPlotWidth && at - half >= 0;
-      if (!fits) break;
+      whole = sign * (at - free) - half >= 6 && at + half <= kPlotWidth && at - half >= 0;
       free = at + sign * half;
-      ++fitting;
+      fitting += whole ? 1 : 0;
     }
     if (fitting == 0) continue;
     best = step;
     *count = fitting;
-    if (fitting == all) break;
+    if (whole) break;
   }
   return best;
 }

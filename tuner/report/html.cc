@@ -20,7 +20,7 @@ constexpr std::string_view kStyle = R"css(
 @media (prefers-color-scheme: dark) { :root { --ground: #14171b; --ink: #e7e9ec; --soft: #9aa3af;
   --rule: #2b3037; --band: #2a3240; --win: #3fc795; --loss: #ff8a5c; --same: #9aa3af;
   --s0: #5ab4f0; --s1: #f0a04b; --s2: #3fc795; --s3: #e08cbd; --s4: #d8c64a; --s5: #a9b4c2; } }
-body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 76rem; background: var(--ground);
+body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 84rem; background: var(--ground);
   color: var(--ink); font: 1rem/1.55 system-ui, sans-serif; overflow-wrap: break-word; }
 h1 { font-size: 1.6rem; line-height: 1.25; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
 h3 { font-size: 1rem; font-weight: 600; margin: 1.2rem 0 .3rem; }
@@ -31,19 +31,21 @@ p, ul { margin: .5rem 0; } p { max-width: 66rem; } ul { padding-left: 1.2rem; } 
 .plots { display: grid; gap: .4rem 2rem;
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 27rem), 1fr)); }
 .pair { display: grid; gap: .3rem 2rem; align-items: start; }
-@media (min-width: 68rem) { .pair { grid-template-columns: 24rem minmax(0, 1fr); } }
+@media (min-width: 68rem) { .pair { grid-template-columns: 22rem minmax(0, 1fr); } }
 .wide { overflow-x: auto; max-width: 100%; }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: .28rem .7rem .28rem 0; border-bottom: 1px solid var(--rule);
+th, td { text-align: left; padding: .28rem .55rem .28rem 0; border-bottom: 1px solid var(--rule);
   vertical-align: top; } th { color: var(--soft); font-weight: 600; }
 .n { text-align: right; } td.n { white-space: nowrap; } .k { white-space: nowrap; }
 @media (max-width: 40rem) { .stack, .stack tbody { display: block; } .stack .head { display: none; }
-  .stack tr { display: grid; grid-template-columns: repeat(6, 1fr); gap: 0 .6rem;
+  .stack tr { display: grid; grid-template-columns: repeat(8, minmax(0, 1fr)); gap: 0 .4rem;
     padding: .4rem 0; border-bottom: 1px solid var(--rule); }
-  .stack td { grid-column: span 3; padding: 0; border: 0; text-align: left; white-space: normal; }
-  .stack td:nth-child(-n+3) { grid-column: span 2; } .stack td:nth-child(3) { text-align: right; }
+  .stack td { grid-column: span 5; padding: 0; border: 0; text-align: left; white-space: normal; }
+  .stack td:nth-child(-n+2), .stack td:nth-child(5) { grid-column: span 3; }
+  .stack td:nth-child(n+6) { grid-column: span 4; }
+  .stack td:nth-child(3) { grid-column: span 2; text-align: right; }
   .stack td[data-of]::before { content: attr(data-of) " "; color: var(--soft); }
-  .stack td:empty { display: none; } }
+  .stack td:empty { visibility: hidden; } }
 td.v { font-weight: 600; } small { font-weight: 400; color: var(--soft); }
 .win { color: var(--win); } .loss { color: var(--loss); } .same { color: var(--same); }
 figure { margin: .3rem 0 .8rem; min-width: 0; max-width: 38rem; }
