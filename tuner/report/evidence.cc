@@ -124,6 +124,17 @@ void ChooseVerdicts(const Gatherer& gatherer, const CollectRequest& request, Evi
             [&](const auto& a, const auto& b) { return key(a) < key(b); });
 }
 
+// Comparisons that nobody who is asked for was in tell nothing, be it of clocks or of trouble.
+void ChooseTrials(const CollectRequest& request, std::vector<Made<Trial>>* trials) {
+  std::set<std::string> sessions;
+  for (const auto& [trial, place] : *trials) {
+    if (Asked(request, trial.variant)) sessions.insert(trial.session);
+  }
+  std::erase_if(*trials, [&](const Made<Trial>& made) {
+    return made.record.stage == "ab" && !sessions.contains(made.record.session);
+  });
+}
+
 void ChooseRaces(const Gatherer& gatherer, const CollectRequest& request,
                  const std::vector<Made<ledger::Verdict>>& verdicts, Evidence* evidence) {
   std::map<std::tuple<int, std::string, std::string, std::string>, size_t> known;
@@ -466,6 +477,7 @@ absl::StatusOr<Evidence> Gather(const ledger::Ledger& ledger, const CollectReque
   evidence.places = gatherer.places();
   const std::vector<Made<ledger::Verdict>> verdicts = evidence.verdicts;
   ChooseVerdicts(gatherer, request, &evidence);
+  ChooseTrials(request, &evidence.trials);
   ChooseRaces(gatherer, request, verdicts, &evidence);
   ChooseFailures(gatherer, request, std::move(builds), &evidence);
   ChooseTheRest(gatherer, request, &evidence);

@@ -268,6 +268,20 @@ TEST_F(CollectTest, SessionsInTroubleAreNotAVerdictsOwnAndAreCounted) {
   EXPECT_EQ(report.rows.at(0).rounds, 1);
   EXPECT_THAT(report.samples.at(0).sessions, SizeIs(1));
   EXPECT_THAT(report.negatives, Contains("1 session was not used: the sentinel drifted"));
+
+  // Another's trouble is not this report's.
+  ledger::Trial other{.session = "d", .variant = "s3", .axes = "num_tokens=3"};
+  other.stage = "ab";
+  other.samples = {10.0};
+  other.reason = "the device was throttled";
+  other.throttle_bits = 4;
+  Add(other);
+  CollectRequest request = Request();
+  request.variants = {"w8"};
+  const Report narrow = Collected(request);
+  EXPECT_THAT(narrow.negatives, Contains(HasSubstr("the sentinel drifted")));
+  EXPECT_THAT(narrow.negatives, Not(Contains(HasSubstr("throttled"))));
+  for (const auto& [name, value] : narrow.environment) EXPECT_NE(name, "throttled");
 }
 
 TEST_F(CollectTest, TimesOverAnAxisAgreeWithTheVerdicts) {
