@@ -31,6 +31,7 @@ void Say(std::string_view text) {
 // Only what a signal handler may call.
 extern "C" void OnInterrupt(int) {
   std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
   interrupted.store(true);
   Say(line_open.load() ? "\nkvr: interrupted: waiting for this step of "
                        : "kvr: interrupted: waiting for this step of ");
@@ -116,6 +117,7 @@ void ProgressBar::Note(std::string_view line) {
 
 const std::atomic<bool>* CancelOnInterrupt() {
   std::signal(SIGINT, OnInterrupt);
+  std::signal(SIGTERM, OnInterrupt);  // timeout(1)
   return &interrupted;
 }
 
