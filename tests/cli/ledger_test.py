@@ -184,7 +184,7 @@ class Ledger(unittest.TestCase):
     def test_why_wants_a_device_model_that_it_can_answer_for(self):
         a = self.filled("a")
         self.assertIn("nvidia-h200", self.kvr("why", OP, "--model", "h200", "--ledger", a, code=2))
-        broken = self.records(uuid="null-1", model="null", verdict="INVALID").replace("PASSED", "LAUNCH_ERROR")
+        broken = self.records(uuid="null-1", model="null", verdict="INVALID").replace("PASSED", "RUNTIME_ERROR")
         self.kvr("ledger", "import", self.path("broken", broken), "--ledger", a)
         self.assertEqual(self.json("why", OP, "--axes", AT, "--ledger", a)["device_model"], MODEL)
         file = self.path("file.json")

@@ -15,8 +15,11 @@
 
 #include "tests/tuner/fixture.h"
 #include "tuner/budget.h"
+#include "tuner/compare.h"
+#include "tuner/ledger/check.h"
 #include "tuner/ledger/database.h"
 #include "tuner/rejections.h"
+#include "tuner/worker/protocol.h"
 
 namespace kvr {
 namespace {
@@ -245,6 +248,26 @@ TEST_F(RejectionsTest, WhatDidNotBuildIsRejectedUntilItBuilds) {
   build.status = "built";
   journal.Add(build);
   EXPECT_EQ(Find(), "");
+}
+
+// What a ledger takes over knows every status and mode that the tuner writes.
+TEST(LedgerWordsTest, AreThoseOfTheTuner) {
+  ledger::Trial trial{.uid = "a",
+                      .time = ledger::Now(),
+                      .op = "scale",
+                      .variant = "wide",
+                      .mode = "graph cold",
+                      .stage = "ab"};
+  for (int i = 0; i <= static_cast<int>(TrialStatus::kTimeout); ++i) {
+    trial.status = std::string(TrialStatusName(static_cast<TrialStatus>(i)));
+    EXPECT_TRUE(ledger::Check(trial).ok()) << ledger::Check(trial);
+  }
+  for (const LaunchMode launch : {LaunchMode::kGraph, LaunchMode::kEager}) {
+    for (const CacheMode cache : {CacheMode::kCold, CacheMode::kHot}) {
+      trial.mode = ModeText({launch, cache});
+      EXPECT_TRUE(ledger::Check(trial).ok()) << ledger::Check(trial);
+    }
+  }
 }
 
 TEST(BudgetTest, DividesTheTimeThatIsLeft) {

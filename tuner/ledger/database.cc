@@ -14,6 +14,7 @@
 #include <system_error>
 #include <vector>
 
+#include "core/fingerprint.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "tuner/ledger/schema.h"
@@ -186,6 +187,13 @@ absl::StatusOr<std::unique_ptr<SQLite::Database>> OpenDatabase(const std::string
   } catch (const SQLite::Exception& error) {
     return FromSqlite(path, error);
   }
+}
+
+std::string UidOf(const Environment& environment) {
+  Hasher hasher;
+  Environment::Fields(
+      environment, [&](const char* name, const std::string& value) { hasher.Field(name, value); });
+  return hasher.Finish().Hex();
 }
 
 std::string NewUid() {

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A ledger as JSON lines: {"table": "trials", "uid": ..., "environment": UID, column: value, ...}.
-// Environments come first; a record names its environment by uid, since ids are of one file.
+// Environments come first; a record names its environment by uid, since ids are of one file. An
+// environment's uid is of its content; one that somebody wrote by hand may be any name.
 #include <istream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <set>
+#include <utility>
 
+#include "core/fingerprint.h"
+#include "core/names.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "tuner/ledger/check.h"
 #include "tuner/ledger/database.h"
 #include "tuner/ledger/ledger.h"
 #include "tuner/ledger/ledger_impl.h"
@@ -35,6 +41,18 @@ double Number(const json& value) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
 
+int64_t Integer(const json& value, const char* name) {
+  const bool exact =
+      value.is_number_unsigned()
+          ? value.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())
+          : value.is_number_integer();
+  if (value.is_number() && !exact) {
+    throw BadLine{
+        StrCat("has a '", name, "' of ", value.dump(), ": it must be an integer of 64 bits")};
+  }
+  return value.get<int64_t>();
+}
+
 template <class T>
 void Take(const json& line, const char* name, T& value) {
   const auto found = line.find(name);
@@ -46,6 +64,8 @@ void Take(const json& line, const char* name, T& value) {
       for (const json& element : found->get_ref<const json::array_t&>()) {
         value.push_back(Number(element));
       }
+    } else if constexpr (std::is_same_v<T, int64_t>) {
+      value = Integer(*found, name);
     } else {
       value = found->template get<T>();
     }
@@ -67,63 +87,127 @@ Record FromJson(const json& line) {
   return record;
 }
 
+// Bytes that are no UTF-8, which JSON cannot hold, are replaced.
+std::string TextOf(const json& line) {
+  return line.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
+}
+
+// That of the content as it is written here.
+std::string UidInText(const Environment& environment) {
+  return UidOf(FromJson<Environment>(json::parse(TextOf(ToJson(environment)))));
+}
+
+// A record as it is written, whichever ledger it lies in.
+template <class Record>
+std::string LineOf(SQLite::Database& database, const Record& record) {
+  json line = ToJson(record);
+  if constexpr (std::is_same_v<Record, Environment>) {
+    line["uid"] = UidInText(record);
+  } else {
+    const std::string id = std::to_string(record.environment);
+    line["environment"] = UidInText(Select<Environment>(database, "id = ?", {id}, 1).at(0));
+  }
+  return TextOf(line);
+}
+
 template <class Record>
 void ExportTable(SQLite::Database& database, std::ostream& out, std::set<std::string>* written) {
   for (const Record& record : Select<Record>(database, "1", {}, 0)) {
-    if (!written->insert(record.uid).second) continue;
-    json line = ToJson(record);
-    if constexpr (!std::is_same_v<Record, Environment>) {
-      line["environment"] =
-          Select<Environment>(database, "id = ?", {std::to_string(record.environment)}, 1)
-              .at(0)
-              .uid;
+    if (written->insert(record.uid).second) out << LineOf(database, record) << '\n';
+  }
+}
+
+class Importer {
+ public:
+  explicit Importer(SQLite::Database& database) : database_(database) {}
+
+  // Was it new? Throws BadLine.
+  bool Line(const std::string& text) {
+    at_.clear();
+    const json line = json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!line.is_object()) throw BadLine{"is no JSON object"};
+    std::string table;
+    Take(line, "table", table);
+    if (const auto uid = line.find("uid"); uid != line.end() && uid->is_string()) {
+      at_ = StrCat(" (", table, " ", Quoted(uid->get<std::string>()), ")");
     }
-    out << line.dump() << '\n';
+    if (table == Environment::kTable) return TakeRecord<Environment>(line);
+    if (table == Build::kTable) return TakeRecord<Build>(line);
+    if (table == Trial::kTable) return TakeRecord<Trial>(line);
+    if (table == Verdict::kTable) return TakeRecord<Verdict>(line);
+    if (table == Band::kTable) return TakeRecord<Band>(line);
+    if (table == Publication::kTable) return TakeRecord<Publication>(line);
+    if (table == Summary::kTable) return TakeRecord<Summary>(line);
+    throw BadLine{StrCat("is of a table '", table, "' that this KVR does not know")};
   }
-}
 
-template <class Record>
-bool ImportRecord(SQLite::Database& database, const json& line) {
-  Record record = FromJson<Record>(line);
-  if constexpr (!std::is_same_v<Record, Environment>) {
-    std::string environment;
-    Take(line, "environment", environment);
-    const auto found = Select<Environment>(database, "uid = ?", {environment}, 1);
+  // The record of the line at hand, where it says which.
+  const std::string& at() const { return at_; }
+
+ private:
+  template <class Record>
+  bool TakeRecord(const json& line) {
+    Record record = FromJson<Record>(line);
+    const absl::Status checked = Check(record);
+    if (!checked.ok()) throw BadLine{std::string(What(checked))};
+    if constexpr (std::is_same_v<Record, Environment>) {
+      Name(record);
+    } else {
+      std::string environment;
+      Take(line, "environment", environment);
+      record.environment = Named(environment);
+    }
+    const bool added = Insert(database_, record);
+    if (!added) {
+      const auto known = Select<Record>(database_, "uid = ?", {record.uid}, 1);
+      if (LineOf(database_, known.at(0)) != LineOf(database_, record)) {
+        throw BadLine{"has the 'uid' of another record, which differs"};
+      }
+    }
+    return added;
+  }
+
+  // An environment is known by its content alone. What its line calls it is a name for the lines
+  // after it; a name that could be a uid must be the right one.
+  void Name(Environment& environment) {
+    const std::string name = std::exchange(environment.uid, UidOf(environment));
+    if (name != environment.uid && Fingerprint::FromHex(name).ok()) {
+      throw BadLine{StrCat("has a 'uid' that is not its content's, which is ", environment.uid)};
+    }
+    if (names_.emplace(name, environment.uid).first->second != environment.uid) {
+      throw BadLine{"has the 'uid' of another environment, which differs"};
+    }
+  }
+
+  // The id of the environment that a line calls so.
+  int64_t Named(const std::string& name) const {
+    const auto named = names_.find(name);
+    const std::string& uid = named == names_.end() ? name : named->second;
+    const auto found = Select<Environment>(database_, "uid = ?", {uid}, 1);
     if (found.empty()) throw BadLine{"names an environment that no line before it has"};
-    record.environment = found.front().id;
+    return found.front().id;
   }
-  return Insert(database, record);
-}
 
-bool ImportLine(SQLite::Database& database, const std::string& text) {
-  const json line = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!line.is_object()) throw BadLine{"is no JSON object"};
-  std::string table;
-  Take(line, "table", table);
-  if (table == Environment::kTable) return ImportRecord<Environment>(database, line);
-  if (table == Build::kTable) return ImportRecord<Build>(database, line);
-  if (table == Trial::kTable) return ImportRecord<Trial>(database, line);
-  if (table == Verdict::kTable) return ImportRecord<Verdict>(database, line);
-  if (table == Band::kTable) return ImportRecord<Band>(database, line);
-  if (table == Publication::kTable) return ImportRecord<Publication>(database, line);
-  if (table == Summary::kTable) return ImportRecord<Summary>(database, line);
-  throw BadLine{StrCat("is of a table '", table, "' that this KVR does not know")};
-}
+  SQLite::Database& database_;
+  std::string at_;
+  std::map<std::string, std::string> names_;  // to uids
+};
 
 absl::StatusOr<Imported> ImportAll(SQLite::Database& database, const std::string& path,
                                    std::istream& in) {
   int64_t number = 0;
   Imported imported;
+  Importer importer(database);
   try {
     SQLite::Transaction transaction(database, SQLite::TransactionBehavior::IMMEDIATE);
     for (std::string text; std::getline(in, text);) {
       ++number;
-      if (!text.empty()) ++(ImportLine(database, text) ? imported.added : imported.known);
+      if (!text.empty()) ++(importer.Line(text) ? imported.added : imported.known);
     }
     transaction.commit();
   } catch (const BadLine& bad) {
     return Error(absl::StatusCode::kInvalidArgument,
-                 StrCat("line ", number, " of the import ", bad.what),
+                 StrCat("line ", number, " of the import", importer.at(), " ", bad.what),
                  "import what `kvr ledger export` wrote; nothing was taken over");
   } catch (const SQLite::Exception& error) {
     return FromSqlite(path, error);

@@ -12,7 +12,6 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "core/fingerprint.h"
 #include "core/names.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -47,13 +46,6 @@ std::string HostName() {
   char name[256] = "unknown";
   gethostname(name, sizeof name - 1);
   return name;
-}
-
-std::string UidOf(const Environment& environment) {
-  Hasher hasher;
-  Environment::Fields(
-      environment, [&](const char* name, const std::string& value) { hasher.Field(name, value); });
-  return hasher.Finish().Hex();
 }
 
 template <class Record>
