@@ -24,9 +24,17 @@ std::string Named(const StoredSelection& selection) {
 std::string AbCommand(const Catalog::Op& op, const StoredSelection& selection,
                       const ShipProof& proof, const std::string& device_model,
                       std::string_view options) {
-  std::string command = StrCat(
-      "kvr ab ", op.name(), " --incumbent baseline --challenger '", selection.variant,
-      selection.config.empty() ? "" : StrCat("{", ConfigText(selection.config), "}"), "' --ship");
+  Config differs = selection.config;  // what kvr ab is not told is at its default
+  for (const VariantPtr& variant : op.variants) {
+    if (variant->name != selection.variant) continue;
+    for (const auto& [name, value] : DefaultConfig(variant->tunables)) {
+      const auto it = differs.find(name);
+      if (it != differs.end() && it->second == value) differs.erase(it);
+    }
+  }
+  std::string command =
+      StrCat("kvr ab ", op.name(), " --incumbent baseline --challenger '", selection.variant,
+             differs.empty() ? "" : StrCat("{", ConfigText(differs), "}"), "' --ship");
   for (const Axes& shape : proof.shapes) {
     const std::string least = AxesText(LeastAxes(op.spec(), shape));
     // Without --axes the op's defaults are compared.

@@ -68,6 +68,31 @@ std::string ShapeText(const OpSpec& op, const std::string& axes) {
   return least.empty() ? "the op's defaults" : least;
 }
 
+// Where the selection was last measured, else the key's own shape.
+std::vector<Axes> MeasuredShapes(const Catalog::Op& op, const KeyPolicy& policy, const Axes& key,
+                                 const StoredSelection& selection,
+                                 absl::Span<const Placed<ledger::Trial>> trials) {
+  std::string session;
+  std::set<std::string> shapes;
+  for (auto it = trials.rbegin(); it != trials.rend(); ++it) {
+    const ledger::Trial& t = it->record;
+    if (!Counts(t) || t.variant != selection.variant ||
+        t.fingerprint != selection.variant_fingerprint.Hex() ||
+        t.config != ConfigText(selection.config) || KeyOf(op.spec(), policy, t.axes) != key) {
+      continue;
+    }
+    if (shapes.empty()) session = t.session;
+    if (t.session == session) shapes.insert(t.axes);
+  }
+  std::vector<Axes> measured;
+  for (const std::string& axes : shapes) measured.push_back(*ParseAxes(axes));
+  if (measured.empty()) {
+    const absl::StatusOr<AxisVector> shape = ResolveAxes(op.spec(), key);
+    measured.push_back(shape.ok() ? NamedAxes(op.spec(), *shape) : key);
+  }
+  return measured;
+}
+
 using NewestVerdicts =
     std::map<std::pair<std::string, std::string>, const Placed<ledger::Verdict>*>;
 
@@ -150,8 +175,7 @@ ShipProof ProofFor(const Catalog::Op& op, const KeyPolicy& policy, const Axes& k
     proof.missing =
         StrCat(Unproven(selection.evidence), ", and the ledger has no ship verdict of it",
                another ? " against what it replaced or the baseline" : "");
-    const absl::StatusOr<AxisVector> shape = ResolveAxes(op.spec(), key);
-    proof.shapes.push_back(shape.ok() ? NamedAxes(op.spec(), *shape) : key);
+    proof.shapes = MeasuredShapes(op, policy, key, selection, trials);
     return proof;
   }
   std::set<std::string> bad, undecided;  // shapes

@@ -124,7 +124,15 @@ TEST_F(Selections, LeaveForAFleetOnAShipVerdictAlone) {
   const auto to_fleet = [&] { return ForTheFleet(Quick(), world_.catalog, ledger.get(), false); };
   EXPECT_THAT(std::string(What(to_fleet().status())),
               HasSubstr("axpy {n=64}: wide {BLOCK=256,CTAS=1024}, its verdict is a quick WIN"));
+  EXPECT_THAT(std::string(Fix(to_fleet().status())),
+              HasSubstr("--challenger 'wide{BLOCK=256}' --ship --axes n=64 --device null`"));
   EXPECT_THAT(std::string(Fix(to_fleet().status())), HasSubstr("--unshipped"));
+  // Where it was measured, if that is known.
+  ledger::Trial tuned = TrialOf(here, "wide", kFast, 9, "n=50");
+  tuned.session = "tune";
+  ASSERT_TRUE(ledger->Add(tuned).ok());
+  EXPECT_THAT(std::string(Fix(to_fleet().status())),
+              HasSubstr("--ship --axes n=50 --device null`"));
   EXPECT_TRUE(ForTheFleet(Quick(), world_.catalog, nullptr, true).ok());
 
   // Neither a quick verdict, nor one of another config or device model, nor against itself.
