@@ -6,7 +6,6 @@
 #include <cmath>
 #include <tuple>
 
-#include "core/names.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "tuner/sampler.h"
@@ -231,15 +230,6 @@ void ChooseTheRest(const Gatherer& gatherer, const CollectRequest& request, Evid
   std::sort(evidence->publications.begin(), evidence->publications.end(), by_shape);
 }
 
-// As Pairs read them.
-std::string Joined(const std::map<std::string, std::string>& pairs) {
-  std::string text;
-  for (const auto& [name, value] : pairs) {
-    StrAppend(&text, text.empty() ? "" : ",", name, value.empty() ? "" : "=", value);
-  }
-  return text;
-}
-
 // Which shapes, configs, places and modes there are, so that only what differs need be said.
 void FindNames(Evidence* evidence) {
   std::set<std::string> shapes, modes;
@@ -290,180 +280,8 @@ void FindNames(Evidence* evidence) {
 
 }  // namespace
 
-std::map<std::string, std::string> Pairs(std::string_view text) {
-  std::map<std::string, std::string> pairs;
-  if (text.empty()) return pairs;
-  for (std::string_view piece : Split(text, ',')) {
-    const size_t equals = piece.find('=');
-    const bool pair = equals != std::string_view::npos;
-    pairs[std::string(piece.substr(0, equals))] = pair ? piece.substr(equals + 1) : "";
-  }
-  return pairs;
-}
-
-ShortNames::ShortNames(const std::set<std::string>& texts) {
-  if (texts.empty()) return;
-  common_ = Pairs(*texts.begin());
-  for (const std::string& text : texts) {
-    const std::map<std::string, std::string> pairs = Pairs(text);
-    std::erase_if(common_, [&](const auto& pair) {
-      const auto it = pairs.find(pair.first);
-      return it == pairs.end() || it->second != pair.second;
-    });
-  }
-}
-
-std::string ShortNames::operator()(const std::string& text) const {
-  std::map<std::string, std::string> pairs = Pairs(text);
-  std::erase_if(pairs, [&](const auto& pair) {
-    const auto it = common_.find(pair.first);
-    return it != common_.end() && it->second == pair.second;
-  });
-  return Joined(pairs);
-}
-
-std::string Evidence::Shape(const std::string& axes) const {
-  if (axes.empty()) return "any shape";
-  std::string name = shapes(axes);
-  if (!name.empty()) return name;
-  // There is one shape: what it is not by default tells most.
-  for (const auto& [axis, value] : Pairs(axes)) {
-    const int index = op == nullptr ? -1 : op->AxisIndex(axis);
-    if (index >= 0) {
-      const AxisSpec& spec = op->axes[static_cast<size_t>(index)];
-      if (spec.is_const || StrCat(spec.default_value) == value) continue;
-    }
-    StrAppend(&name, name.empty() ? "" : ",", axis, "=", value);
-  }
-  return name.empty() ? "the default shape" : name;
-}
-
-std::string Evidence::Key(const std::string& axes) const {
-  const std::string name = shapes(axes);
-  return name.empty() ? axes : name;
-}
-
-Contestant Evidence::Short(const std::string& variant, const std::string& config) const {
-  if (IsDefault(variant, config)) return {variant, ""};
-  const auto known = defaults.find(variant);
-  if (known != defaults.end()) {
-    // Told by what it has otherwise.
-    const std::map<std::string, std::string> usual = Pairs(known->second);
-    std::map<std::string, std::string> pairs = Pairs(config);
-    std::erase_if(pairs, [&](const auto& pair) {
-      const auto it = usual.find(pair.first);
-      return it != usual.end() && it->second == pair.second;
-    });
-    if (!pairs.empty()) return {variant, Joined(pairs)};
-  }
-  const auto it = configs.find(variant);
-  return {variant, it == configs.end() ? config : it->second(config)};
-}
-
-Contestant Evidence::Whole(const std::string& variant, const std::string& config) const {
-  return {variant, IsDefault(variant, config) ? "" : config};
-}
-
-bool Evidence::IsDefault(const std::string& variant, const std::string& config) const {
-  const auto it = defaults.find(variant);
-  return it != defaults.end() && it->second == config;
-}
-
-std::string Evidence::Place(int place) const {
-  const std::string& name = places[static_cast<size_t>(place)].device_name;
-  int same = 0, before = 0;
-  for (int other : used) {
-    if (places[static_cast<size_t>(other)].device_name != name) continue;
-    ++same;
-    before += other < place ? 1 : 0;
-  }
-  return same > 1 ? StrCat(name, " #", before + 1) : name;
-}
-
-std::string Evidence::Where(int place, const std::string& mode) const {
-  const std::string device = used.size() > 1 ? Place(place) : "";
-  const std::string how = several_modes ? mode : "";
-  return StrCat(device, !device.empty() && !how.empty() ? ", " : "", how);
-}
-
-namespace {
-
-// "2026-11-30T15:04:05.000Z" or the beginning of it, up to a whole figure; as the ledger has it,
-// so that texts compare as times.
-absl::StatusOr<std::string> Beginning(std::string_view text) {
-  constexpr std::string_view kForm = "0000-00-00T00:00:00.000Z";
-  std::string_view time = text;
-  if (time.ends_with('Z') && time.size() > 13) time.remove_suffix(1);
-  constexpr std::array<size_t, 7> kWhole = {4, 7, 10, 13, 16, 19, 23};
-  bool good = std::find(kWhole.begin(), kWhole.end(), time.size()) != kWhole.end();
-  for (size_t i = 0; good && i < time.size(); ++i) {
-    good = kForm[i] == '0' ? time[i] >= '0' && time[i] <= '9' : time[i] == kForm[i];
-  }
-  const auto within = [&](size_t at, std::string_view low, std::string_view high) {
-    const std::string_view figure = time.substr(std::min(at, time.size()), 2);
-    return figure.empty() || (figure >= low && figure <= high);
-  };
-  if (!good || !within(5, "01", "12") || !within(8, "01", "31") || !within(11, "00", "23") ||
-      !within(14, "00", "59") || !within(17, "00", "60")) {
-    return Error(absl::StatusCode::kInvalidArgument,
-                 StrCat("--since ", Quoted(text), " is no time"),
-                 "give one in UTC, or the beginning of one: 2026-11-30, 2026-11-30T15:04");
-  }
-  return std::string(time);
-}
-
-template <class Record>
-absl::Status Note(const ledger::Ledger& ledger, const std::string& op,
-                  std::set<std::string>* variants, std::set<std::string>* axes) {
-  KVR_ASSIGN_OR_RETURN(const std::vector<Record> records, ledger.Find<Record>({{"op", op}}));
-  for (const Record& record : records) {
-    if constexpr (requires { record.variant; }) variants->insert(record.variant);
-    if constexpr (requires { record.challenger; }) {
-      variants->insert({record.challenger, record.incumbent});
-    }
-    if constexpr (requires { record.axes; }) {
-      for (const auto& [axis, value] : Pairs(record.axes)) axes->insert(axis);
-    }
-  }
-  return absl::OkStatus();
-}
-
-// Every axis and variant that is asked for is known, to the catalog or to the ledger.
-absl::Status Check(const ledger::Ledger& ledger, const CollectRequest& request) {
-  std::set<std::string> variants, axes;
-  KVR_RETURN_IF_ERROR(Note<ledger::Build>(ledger, request.op, &variants, &axes));
-  KVR_RETURN_IF_ERROR(Note<Trial>(ledger, request.op, &variants, &axes));
-  KVR_RETURN_IF_ERROR(Note<ledger::Verdict>(ledger, request.op, &variants, &axes));
-  KVR_RETURN_IF_ERROR(Note<ledger::Band>(ledger, request.op, &variants, &axes));
-  KVR_RETURN_IF_ERROR(Note<ledger::Summary>(ledger, request.op, &variants, &axes));
-  // A ledger without the op has more to say than that.
-  if (variants.empty() && axes.empty()) return absl::OkStatus();
-  for (const auto& [variant, description] : request.descriptions) variants.insert(variant);
-  if (request.operation != nullptr) {
-    for (const AxisSpec& axis : request.operation->spec().axes) axes.insert(axis.name);
-  }
-  for (const std::string& variant : request.variants) {
-    if (variants.contains(variant)) continue;
-    return UnknownName("variant", variant,
-                       std::vector<std::string_view>(variants.begin(), variants.end()));
-  }
-  for (const Axes& wanted : request.axes) {
-    for (const auto& [axis, value] : wanted) {
-      if (axes.contains(axis)) continue;
-      return UnknownName("axis", axis, std::vector<std::string_view>(axes.begin(), axes.end()));
-    }
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
-
 absl::StatusOr<Evidence> Gather(const ledger::Ledger& ledger, const CollectRequest& asked) {
-  CollectRequest request = asked;
-  if (!request.since.empty()) {
-    KVR_ASSIGN_OR_RETURN(request.since, Beginning(request.since));
-  }
-  KVR_RETURN_IF_ERROR(Check(ledger, request));
+  KVR_ASSIGN_OR_RETURN(const CollectRequest request, Checked(ledger, asked));
   Gatherer gatherer(ledger, request);
   Evidence evidence;
   if (request.operation != nullptr) evidence.op = &request.operation->spec();
@@ -550,18 +368,6 @@ const Trial* WinnerOf(const Race& race) {
     if (better) best = trial;
   }
   return best;
-}
-
-std::string Listed(const std::vector<std::string>& items) {
-  std::string text;
-  for (size_t i = 0; i < items.size(); ++i) {
-    StrAppend(&text, i == 0 ? "" : i + 1 == items.size() ? " and " : ", ", items[i]);
-  }
-  return text;
-}
-
-std::string Plural(size_t count, std::string_view noun) {
-  return StrCat(count, " ", noun, count == 1 ? "" : "s");
 }
 
 }  // namespace kvr::report

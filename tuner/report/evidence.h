@@ -86,6 +86,8 @@ struct Evidence {
   std::string Where(int place, const std::string& mode) const;  // what is not the same for all
 };
 
+// The request with its time as the ledger writes times. Errors: Collect's kInvalidArgument.
+absl::StatusOr<CollectRequest> Checked(const ledger::Ledger& ledger, CollectRequest request);
 absl::StatusOr<Evidence> Gather(const ledger::Ledger& ledger, const CollectRequest& request);
 
 // The sessions behind a verdict, in the order taken.
