@@ -62,6 +62,10 @@ absl::StatusOr<std::vector<Measured>> MeasureAll(Platform& platform, const TuneS
     candidates.push_back({variant, trial.config});
     all.push_back({candidates.back(), {}});
   }
+  if (bench.journal != nullptr) {
+    bench.journal->SetEnvironment(
+        EnvironmentOf(tuned.device, platform.jit().Identity(tuned.device.target)));
+  }
   PhaseProgress progress(nullptr, Phase::kCompile, 0);
   const std::vector<absl::StatusOr<Built>> built =
       BuildAll(bench, op->spec(), candidates, tuned.device.target, progress);
@@ -78,10 +82,6 @@ absl::StatusOr<std::vector<Measured>> MeasureAll(Platform& platform, const TuneS
   KVR_ASSIGN_OR_RETURN(const BinaryPtr sentinel,
                        BuildSentinel(platform.jit(), tuned.device.target));
   KVR_ASSIGN_OR_RETURN(session_options.sentinel_path, files->Add(*sentinel));
-  if (bench.journal != nullptr) {
-    bench.journal->SetEnvironment(
-        EnvironmentOf(tuned.device, platform.jit().Identity(tuned.device.target)));
-  }
   const WorkShape shape{options.request.op, tuned.selections.front().shapes.front(), {1, 2}};
   std::vector<int> everyone(items.size());
   std::iota(everyone.begin(), everyone.end(), 0);

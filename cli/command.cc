@@ -87,9 +87,23 @@ CLI::App* Subcommand(CLI::App& app, const std::string& name, const std::string& 
   return sub;
 }
 
+// UTF-8 has no byte below 0x80 but ASCII; its own control characters begin with 0xc2.
+std::string Shown(std::string_view text) {
+  std::string shown(text);
+  for (size_t i = 0; i < shown.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(shown[i]);
+    const bool control = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f;
+    const bool c1 =
+        byte == 0xc2 && i + 1 < shown.size() && static_cast<unsigned char>(shown[i + 1]) < 0xa0;
+    if (control || c1) shown[i] = '?';
+    if (c1) shown[i + 1] = '?';
+  }
+  return shown;
+}
+
 void NameRefused(const Catalog& catalog) {
   for (const Rejection& rejection : catalog.rejections()) {
-    const std::string what(What(rejection.status)), fix(Fix(rejection.status));
+    const std::string what = Shown(What(rejection.status)), fix = Shown(Fix(rejection.status));
     std::fprintf(stderr, "kvr: refused: %s\n  %s\n", what.c_str(), fix.c_str());
   }
 }
@@ -163,7 +177,10 @@ Json ErrorJson(const absl::Status& status) {
           {"fix", std::string(Fix(status))}};
 }
 
-void Print(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+void Print(std::string_view text) {
+  const std::string shown = Shown(text);
+  std::fwrite(shown.data(), 1, shown.size(), stdout);
+}
 
 absl::Status FlushOutput() {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return absl::OkStatus();
@@ -181,7 +198,7 @@ int PrintError(const absl::Status& status, bool json) {
   if (json) {
     PrintJson({{"error", ErrorJson(status)}});
   } else {
-    const std::string what(What(status)), fix(Fix(status));
+    const std::string what = Shown(What(status)), fix = Shown(Fix(status));
     std::fprintf(stderr, "kvr: %s\n", what.c_str());
     if (!fix.empty()) std::fprintf(stderr, "  %s\n", fix.c_str());
   }

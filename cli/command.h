@@ -128,7 +128,9 @@ Json ConfigJson(const Config& config);
 Json AxesJson(const Axes& axes);
 Json ErrorJson(const absl::Status& status);
 
-void Print(std::string_view text);  // stdout
+// What other people's files and ledgers say, without what would steer a terminal.
+std::string Shown(std::string_view text);
+void Print(std::string_view text);  // stdout, shown
 // Did all of stdout arrive? A full disk must not look like success.
 absl::Status FlushOutput();
 void PrintJson(const Json& json);

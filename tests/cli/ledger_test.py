@@ -102,6 +102,17 @@ class Ledger(unittest.TestCase):
             self.assertIn(f"{command[0]} needs a ledger: --ledger none names none",
                           self.kvr("ledger", *command, "--ledger", "none", code=2))
 
+    def test_nothing_that_steers_a_terminal_is_printed(self):
+        with open(CAMPAIGN, encoding="utf-8") as file:
+            lines = [json.loads(line) for line in file]
+        for line in lines:
+            if "challenger" in line:
+                line["challenger"] += "\u001b[2J\u0007\u009b31m"
+        self.kvr("ledger", "import", self.path("steers.jsonl", "".join(json.dumps(line) + "\n" for line in lines)), "--ledger", self.ledger)
+        shown = self.kvr("ledger", "ls", "--ledger", self.ledger)
+        self.assertIn("[2J", shown)
+        self.assertFalse([c for c in shown if c != "\n" and (ord(c) < 32 or 127 <= ord(c) < 160)], shown)
+
     def test_import_counts_and_takes_all_or_nothing(self):
         first = self.json("ledger", "import", CAMPAIGN, "--ledger", self.ledger)
         self.assertEqual((first["added"], first["known"]), (13, 0))

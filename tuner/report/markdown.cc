@@ -43,7 +43,7 @@ void Rows(std::string* out, const Report& report) {
             "incumbent µs | incumbent |\n|---|---|---|--:|--:|--:|--:|--:|---|\n");
   for (const Row& row : report.rows) {
     StrAppend(out, "| ", Plain(row.axes), row.where.empty() ? "" : ", ", Plain(row.where), " | ",
-              Plain(Named(row.challenger)), " | ", row.verdict, " (", row.kind, ", ", row.sessions,
+              Plain(Named(row.challenger)), " | ", Plain(row.verdict), " (", Plain(row.kind), ", ", row.sessions,
               " × ", row.rounds, ")", row.reason.empty() ? "" : ": ", Plain(row.reason), " | ",
               PercentText(row.difference), " | ", IntervalText(row.low, row.high), " | ",
               BandText(row.band), " | ", MicrosecondsText(row.challenger_us), " | ",
@@ -61,7 +61,7 @@ void Reports(std::string* out, const std::vector<Reported>& reported) {
             "|\n|---|---|---|---|--:|---|--:|---|---|\n");
   for (const Reported& r : reported) {
     StrAppend(out, "| ", Plain(r.axes), " | ", Plain(Named(r.challenger)), " | ",
-              Plain(Named(r.incumbent)), " | ", r.verdict, " | ", PercentsText(r.percents), " | ",
+              Plain(Named(r.incumbent)), " | ", Plain(r.verdict), " | ", PercentsText(r.percents), " | ",
               Plain(r.unit), " | ", absl::StrFormat("±%.1f %%", r.band_percent), " | ",
               Plain(r.remark), " | ", Plain(r.source), " |\n");
   }
@@ -80,7 +80,7 @@ void Noises(std::string* out, const std::vector<Noise>& noise) {
     }
     StrAppend(out, "| ", Plain(n.axes), n.where.empty() ? "" : ", ", Plain(n.where), " | ",
               BandText(n.band), " | ", SpreadText(n.sigma), " | ", n.sessions, " × ", n.rounds,
-              " | ", medians, " | ", n.date, " |\n");
+              " | ", medians, " | ", Plain(n.date), " |\n");
   }
   StrAppend(out, "\nThe incumbent against itself, in percent.\n");
 }
