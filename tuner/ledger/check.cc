@@ -21,8 +21,6 @@ using Words = std::span<const std::string_view>;
 
 constexpr std::string_view kBuildStatuses[] = {"built", "hit", "failed"};
 constexpr std::string_view kModes[] = {"graph cold", "graph hot", "eager cold", "eager hot"};
-constexpr std::string_view kStages[] = {"verify", "screen", "halve", "final",
-                                        "duel",   "ab",     "noise"};
 constexpr std::string_view kTrialOutcomes[] = {"", "kept", "dropped"};
 constexpr std::string_view kTrialStatuses[] = {
     "PASSED",        "INCORRECT_SHAPE", "INCORRECT_NUMERICAL", "INCORRECT_DTYPE", "RUNTIME_ERROR",
@@ -76,11 +74,10 @@ class Faults {
 
 }  // namespace
 
+// Whatever is built for a target alone has no device.
 absl::Status Check(const Environment& environment) {
   Faults faults;
   faults.Filled("uid", environment.uid);
-  faults.Filled("device_kind", environment.device_kind);
-  faults.Filled("device_model", environment.device_model);
   return faults.first();
 }
 
@@ -102,7 +99,6 @@ absl::Status Check(const Trial& trial) {
   faults.Filled("op", trial.op);
   faults.Filled("variant", trial.variant);
   faults.Word("mode", trial.mode, kModes);
-  faults.Word("stage", trial.stage, kStages);
   faults.Word("outcome", trial.outcome, kTrialOutcomes);
   faults.Word("status", trial.status, kTrialStatuses);
   faults.NotNegativeIfKnown("median_us", trial.median_us);
