@@ -10,9 +10,9 @@
 //   KVR_RETURN_IF_ERROR(ledger->Add(trial));
 //
 // Threading: all functions may be called concurrently; they take turns.
-// Errors: kUnavailable where the disk or another writer is in the way (what was to be written is
-// lost, the ledger stays whole); kFailedPrecondition for a ledger of a newer KVR, which is left as
-// it is; kDataLoss for a file that is no ledger.
+// Errors: kUnavailable where the disk, a permission or another writer is in the way (what was to be
+// written is lost, the ledger stays whole); kFailedPrecondition for a ledger of a newer KVR, which
+// is left as it is; kDataLoss for a file that is no ledger.
 #pragma once
 
 #include <cstdint>
@@ -85,8 +85,8 @@ class Ledger {
   }
 
   // Everything, as JSON lines; and back, skipping what is there already. Import stores all of a
-  // stream or nothing; the error names the line. Export gives the number of records, environments
-  // included.
+  // stream or nothing, and only what can be (check.h); the error names line, record and field.
+  // Export gives the number of records, environments included.
   absl::StatusOr<int64_t> Export(std::ostream& out) const;
   absl::StatusOr<Imported> Import(std::istream& in);
   // What Import would give in an empty ledger; makes no file.
