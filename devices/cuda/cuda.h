@@ -13,8 +13,8 @@
 // are. The null stream is the legacy default stream. Streams made here do not synchronise with it.
 // Errors: the call, CUDA's name and text for its error, mapped to the canonical code that fits
 // (out of memory: kResourceExhausted; an invalid argument: kInvalidArgument; a fault of a kernel:
-// kInternal, after which the context is lost). Clocks and modes are never changed; ThrottleBits asks
-// NVML about them, where there is one.
+// kInternal, after which the context is lost). Clocks and modes are never changed; ThrottleBits
+// asks NVML about them, where there is one.
 #pragma once
 
 #include <memory>

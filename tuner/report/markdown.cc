@@ -43,11 +43,12 @@ void Rows(std::string* out, const Report& report) {
             "incumbent µs | incumbent |\n|---|---|---|--:|--:|--:|--:|--:|---|\n");
   for (const Row& row : report.rows) {
     StrAppend(out, "| ", Plain(row.axes), row.where.empty() ? "" : ", ", Plain(row.where), " | ",
-              Plain(Named(row.challenger)), " | ", Plain(row.verdict), " (", Plain(row.kind), ", ", row.sessions,
-              " × ", row.rounds, ")", row.reason.empty() ? "" : ": ", Plain(row.reason), " | ",
-              PercentText(row.difference), " | ", IntervalText(row.low, row.high), " | ",
-              BandText(row.band), " | ", MicrosecondsText(row.challenger_us), " | ",
-              MicrosecondsText(row.incumbent_us), " | ", Plain(Named(row.incumbent)), " |\n");
+              Plain(Named(row.challenger)), " | ", Plain(row.verdict), " (", Plain(row.kind), ", ",
+              row.sessions, " × ", row.rounds, ")", row.reason.empty() ? "" : ": ",
+              Plain(row.reason), " | ", PercentText(row.difference), " | ",
+              IntervalText(row.low, row.high), " | ", BandText(row.band), " | ",
+              MicrosecondsText(row.challenger_us), " | ", MicrosecondsText(row.incumbent_us), " | ",
+              Plain(Named(row.incumbent)), " |\n");
   }
   StrAppend(out,
             "\nDifferences are of the challenger's time; negative is faster. Sessions × rounds "
@@ -61,8 +62,8 @@ void Reports(std::string* out, const std::vector<Reported>& reported) {
             "|\n|---|---|---|---|--:|---|--:|---|---|\n");
   for (const Reported& r : reported) {
     StrAppend(out, "| ", Plain(r.axes), " | ", Plain(Named(r.challenger)), " | ",
-              Plain(Named(r.incumbent)), " | ", Plain(r.verdict), " | ", PercentsText(r.percents), " | ",
-              Plain(r.unit), " | ", absl::StrFormat("±%.1f %%", r.band_percent), " | ",
+              Plain(Named(r.incumbent)), " | ", Plain(r.verdict), " | ", PercentsText(r.percents),
+              " | ", Plain(r.unit), " | ", absl::StrFormat("±%.1f %%", r.band_percent), " | ",
               Plain(r.remark), " | ", Plain(r.source), " |\n");
   }
   StrAppend(out, "\nRead against the band alone; of the unit, higher is better.\n");
