@@ -3,8 +3,6 @@
 
 #include <unistd.h>
 
-#include <cstdio>
-#include <random>
 #include <utility>
 
 #include "core/status.h"
@@ -46,11 +44,8 @@ ledger::Environment Journal::environment() const {
 }
 
 std::string Journal::BeginSession() {
-  std::random_device random;
-  char name[33];
-  std::snprintf(name, sizeof name, "%08x%08x%08x%08x", random(), random(), random(), random());
   const std::lock_guard<std::mutex> lock(mutex_);
-  return session_ = name;
+  return session_ = ledger::NewUid();
 }
 
 template <class Record>

@@ -29,9 +29,8 @@ absl::Status FromSqlite(std::string_view path, const SQLite::Exception& error);
 absl::StatusOr<std::unique_ptr<SQLite::Database>> OpenDatabase(const std::string& path,
                                                                bool read_only, bool wal);
 
-// An environment's uid is its content's; every other record's is 128 random bits in hex.
+// An environment's uid is its content's; every other record's is a NewUid (ledger.h).
 std::string UidOf(const Environment& environment);
-std::string NewUid();
 
 namespace columns {
 

@@ -35,6 +35,9 @@ std::string DefaultLedgerDirectory();
 // The current time, RFC 3339, UTC.
 std::string Now();
 
+// 128 random bits in hex: of a record, or of a measuring session.
+std::string NewUid();
+
 struct OpenOptions {
   bool read_only = false;
   // A file per host: decided by the file system unless stated.
