@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_format.h"
 #include "cli/ledger_command.h"
+#include "cli/samples.h"
 #include "cli/table.h"
 #include "cli/work.h"
 #include "core/names.h"
@@ -31,11 +32,6 @@ using ledger::Verdict;
 
 constexpr int kShortUid = 8;
 
-std::string Percent(double log_ratio) {
-  if (!std::isfinite(log_ratio)) return "?";
-  return absl::StrFormat("%+.1f %%", 100 * std::expm1(log_ratio));
-}
-
 // A line of `ls`.
 struct Line {
   std::string uid, kind, time, op, variant, config, suffix, at, result;
@@ -54,7 +50,7 @@ void Tell(const Verdict& v, Line& line) {
   line.variant = v.challenger;
   line.config = v.challenger_config;
   line.suffix = StrCat("against ", v.incumbent);
-  line.result = StrCat(v.kind, " ", v.verdict, " ", Percent(v.difference));
+  line.result = StrCat(v.kind, " ", v.verdict, " ", RelativeText(v.difference));
 }
 void Tell(const Band& b, Line& line) {
   line.variant = "noise";

@@ -16,6 +16,11 @@ Json RelativeJson(double log_ratio) {
   return std::isfinite(log_ratio) ? Json(std::expm1(log_ratio)) : Json(nullptr);
 }
 
+std::string RelativeText(double log_ratio) {
+  if (!std::isfinite(log_ratio)) return "?";
+  return absl::StrFormat("%+.1f %%", 100 * std::expm1(log_ratio));
+}
+
 namespace {
 
 Json NumbersJson(const std::vector<double>& values) {

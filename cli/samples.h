@@ -15,8 +15,9 @@ namespace kvr::cli {
 
 // What is no number is null.
 Json NumberJson(double value);
-// Of time: a log ratio of 0.405 is 0.5.
+// Of time: a log ratio of 0.405 is 0.5, or "+50.0 %"; "?" of what is no number.
 Json RelativeJson(double log_ratio);
+std::string RelativeText(double log_ratio);
 // One session with its samples and those of the sentinel.
 Json SessionResultJson(const SessionResult& session);
 // What held for all sessions. "cold" is null where the device does not say how large its L2 is.

@@ -7,7 +7,6 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "cli/samples.h"
 #include "cli/table.h"
 #include "cli/work.h"
@@ -228,11 +227,6 @@ void PrintRejected(const TuneReport& report) {
   }
 }
 
-// As times compare: half the time is -50 %, whatever the logarithm.
-std::string Change(double log_ratio) {
-  return absl::StrFormat("%+.1f %%", 100 * std::expm1(log_ratio));
-}
-
 // A verdict is the challenger's, whom the table does not show where the incumbent stays.
 std::string Said(const TunedKey& key) {
   if (key.verdict.empty()) return "-";
@@ -252,7 +246,8 @@ void PrintVerdict(const Catalog& catalog, const std::string& op, const TunedKey&
   }
   const std::string interval =
       std::isfinite(key.difference.low) && std::isfinite(key.difference.high)
-          ? StrCat(" (", Change(key.difference.low), " to ", Change(key.difference.high), ")")
+          ? StrCat(" (", RelativeText(key.difference.low), " to ",
+                   RelativeText(key.difference.high), ")")
           : "";
   const std::string config =
       ShortConfig(catalog, op, key.challenger_variant, key.challenger_config);
@@ -260,7 +255,7 @@ void PrintVerdict(const Catalog& catalog, const std::string& op, const TunedKey&
       StrCat(where, key.verdict, " for the challenger ", key.challenger_variant, " (", config,
              ") against ", key.incumbent_variant, " (",
              ShortConfig(catalog, op, key.incumbent_variant, key.incumbent_config), "): ",
-             key.rounds > 0 ? StrCat(Change(std::log1p(-key.gain)), interval, " in ",
+             key.rounds > 0 ? StrCat(RelativeText(std::log1p(-key.gain)), interval, " in ",
                                      Count(static_cast<size_t>(key.rounds), "round"), ", ")
                             : "",
              key.band_source.empty() ? "no noise band" : StrCat("noise band ", key.band_source),
