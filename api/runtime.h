@@ -67,7 +67,9 @@ class Runtime {
   absl::StatusOr<LoadReport> Load(std::string_view op, absl::Span<const Axes> shapes) {
     return dispatcher().Load(op, shapes);
   }
-  absl::Status PrepareStream(Stream stream) { return dispatcher().PrepareStream(stream); }
+  absl::Status PrepareStream(Stream stream, std::string_view pool = {}) {
+    return dispatcher().PrepareStream(stream, pool);
+  }
 
   absl::Status Launch(OpHandle op, absl::Span<const TensorView> tensors, Stream stream,
                       Workspace workspace = {}) {
@@ -81,24 +83,39 @@ class Runtime {
     return dispatcher().Bind(op, tensors);
   }
 
-  absl::StatusOr<LoadReport> Publish(GenerationPtr next) {
-    return dispatcher().Publish(std::move(next));
+  // registry/capture_scope.h; the binding it ends in brings the graph to later generations.
+  absl::StatusOr<std::unique_ptr<CaptureScope>> OpenCapture(Stream stream,
+                                                            const CaptureOptions& options = {}) {
+    return dispatcher().OpenCapture(stream, options);
+  }
+
+  absl::StatusOr<LoadReport> Publish(GenerationPtr next, PublicationRecord why = {}) {
+    return dispatcher().Publish(std::move(next), std::move(why));
+  }
+  absl::StatusOr<LoadReport> Rollback(std::string_view digest, PublicationRecord why = {}) {
+    return dispatcher().Rollback(digest, std::move(why));
   }
   GenerationPtr generation() const { return dispatcher().generation(); }
+  std::vector<GenerationPtr> history() const { return dispatcher().history(); }
+  void SetJournal(std::shared_ptr<PublicationSink> journal) {
+    dispatcher().SetJournal(std::move(journal));
+  }
+  void Collect() { dispatcher().Collect(); }
   void Freeze() { dispatcher().Freeze(); }
   void Thaw() { dispatcher().Thaw(); }
   Counters counters() const { return dispatcher().counters(); }
   std::vector<Miss> misses() const { return dispatcher().misses(); }
+  std::vector<ServedInfo> served() const { return dispatcher().served(); }
 
   Device& device() const { return dispatcher().device(); }
   const Catalog& catalog() const { return dispatcher().catalog(); }
   Platform& platform() const { return *platform_; }
+  Dispatcher& dispatcher() const { return *dispatcher_; }
   // Selections of the file that could not be taken over, with reasons.
   const std::vector<DroppedSelection>& dropped() const { return dropped_; }
 
  private:
   Runtime();
-  Dispatcher& dispatcher() const { return *dispatcher_; }
   std::unique_ptr<Platform> platform_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Dispatcher> dispatcher_;

@@ -7,10 +7,12 @@
 // caller. Stream order: copies, fills, launches and event records are asynchronous with respect to
 // the host and ordered within their stream. Errors of asynchronous work surface at the next
 // Synchronize (or Query) of that stream as kInternal; on cuda they are sticky for the context,
-// which is why untrusted kernels run in a worker process.
-// Capture safety: Launch, Call, MemsetAsync, EncodeTensorMap and IsCapturing are legal while the
-// stream captures; everything else is not. Copies, Record, Synchronize, Graph::Launch and a second
-// capture are refused there (kFailedPrecondition), and the capture goes on.
+// which is why untrusted kernels run in a worker process. Free and the end of a Module wait for the
+// work that is in flight on the whole device.
+// Capture safety: Launch, Call, MemsetAsync, EncodeTensorMap, IsCapturing, Wait and RecordingOf are
+// legal while the stream captures. Copies, Record, Synchronize, Graph::Launch and a second capture
+// are refused there (kFailedPrecondition), and the capture goes on. Everything else has no stream:
+// it leaves the captures of other threads alone, whatever their mode.
 // Ownership: whoever allocates frees; a Module must outlive its launches and graphs.
 #pragma once
 
@@ -24,19 +26,14 @@
 #include "absl/status/statusor.h"
 #include "core/binary.h"
 #include "core/device_info.h"
+#include "core/graph.h"
 #include "core/plan.h"
 #include "core/variant.h"
 
 namespace kvr {
 
-struct Stream {
-  void* handle = nullptr;  // cuda: CUstream; null is the default stream
-};
 struct Event {
   void* handle = nullptr;
-};
-struct Function {
-  void* handle = nullptr;  // valid while its Module lives
 };
 
 // A CUtensorMap, which a kernel takes by value. The driver wants it aligned to 64 bytes, <cuda.h>
@@ -50,18 +47,6 @@ class Module {
   virtual ~Module() = default;
   // Opts in to `dynamic_smem` bytes of dynamic shared memory for this function.
   virtual absl::StatusOr<Function> Get(std::string_view symbol, int64_t dynamic_smem) = 0;
-};
-
-// A recorded sequence of work that can be launched again and again. Pointers and scalars are those
-// of the recording.
-// Threading: belongs to one thread, and to one stream at a time. Ownership: it must outlive its
-// launches (synchronize before it is destroyed), and be outlived by the modules, launch functions
-// and memory that it uses and by its device.
-class Graph {
- public:
-  virtual ~Graph() = default;
-  // In stream order, asynchronous; not while the stream captures.
-  virtual absl::Status Launch(Stream stream) = 0;
 };
 
 class Device {
@@ -107,12 +92,32 @@ class Device {
   // and an error surfaces at the next Synchronize. null: counted, not called.
   virtual absl::Status Call(const LaunchFunction& function, const FunctionLaunch& launch,
                             Stream stream) = 0;
-  // `enqueue` runs now, on this thread, while `stream` captures: what it enqueues there is
-  // recorded, not run. Always ends the capture, also when `enqueue` fails; that error is then the
-  // result. Recording nothing is an error, and so is capturing the default stream. Nothing else may
-  // use the stream meanwhile.
-  virtual absl::StatusOr<std::unique_ptr<Graph>> Capture(
-      Stream stream, absl::FunctionRef<absl::Status()> enqueue) = 0;
+
+  // --- captures (core/graph.h)
+  // From here on what is enqueued on `stream` is recorded, not run; not the default stream.
+  virtual absl::Status BeginCapture(Stream stream, CaptureMode mode) = 0;
+  // Always ends the capture. Errors: nothing was recorded; the capture was invalidated, or streams
+  // that joined it have not come back. `keep_graph`: the graph is kept beside the executable, so
+  // that SetNode may be used.
+  virtual absl::StatusOr<std::unique_ptr<Graph>> EndCapture(Stream stream,
+                                                            bool keep_graph = false) = 0;
+  // BeginCapture (thread-local), `enqueue` on this thread, EndCapture, also when `enqueue` fails;
+  // that error is then the result.
+  absl::StatusOr<std::unique_ptr<Graph>> Capture(Stream stream,
+                                                 absl::FunctionRef<absl::Status()> enqueue);
+  // What is enqueued on `stream` from now on waits for what is on `earlier` now. Where `earlier`
+  // captures, `stream` joins that capture; it must be waited for by the first stream in the end.
+  virtual absl::Status Wait(Stream stream, Stream earlier) = 0;
+  // The graph that `stream` records into; null where it does not capture. kFailedPrecondition: the
+  // capture was invalidated.
+  virtual absl::StatusOr<std::unique_ptr<Recording>> RecordingOf(Stream stream) = 0;
+  // Gives a slot of `exec` other work, node by node; the graph it was made of is kept. Not for
+  // other cluster dimensions (kUnimplemented: use a GraphCopy), nor for other attributes
+  // (kFailedPrecondition).
+  virtual absl::Status SetNode(GraphExec exec, Node node, const NodeWork& work) = 0;
+  // Drops what graphs that are gone have retained. Not in a launch: it may unload modules, which
+  // waits for work in flight.
+  virtual void Collect() {}
 
   // Runs `work` now, on this thread, with the device's context current: for code that is not ours
   // and loads, allocates or frees there.

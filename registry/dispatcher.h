@@ -9,6 +9,12 @@
 //              launches. No lock, no allocation, no string; wait-free while others load or publish.
 //   frozen     after Freeze() no launch compiles, loads or allocates. Publish still may: an
 //              explicit swap runs on its caller's thread.
+//   captured   a launch whose stream captures is recorded: in the scope of its capture
+//              (registry/capture_scope.h), else fixed for good.
+//   retired    a binary is unloaded when no key, no generation of the history, no BoundLaunch and
+//   no
+//              graph has it, and its work in flight has ended; on the thread that publishes or
+//              collects, never in a launch.
 //
 // All axes of a loaded key launch alike, whether these were loaded or others of their bucket. A key
 // that is not loaded, or that the generation does not select for an op it speaks of, or whose
@@ -17,8 +23,8 @@
 //
 // Capture safety: Launch alone is legal while its stream captures. What would need an allocation
 // or a compile then is an error before anything is enqueued.
-// Ownership: the dispatcher outlives its BoundLaunches, the work in flight and the graphs captured
-// from it; modules and workspaces live until it dies. Errors of kernels surface at the stream.
+// Ownership: the dispatcher outlives its BoundLaunches, the work in flight, scopes, bindings and
+// the graphs captured from it. Errors of kernels surface at the stream.
 #pragma once
 
 #include <atomic>
@@ -34,10 +40,12 @@
 #include "core/device.h"
 #include "core/tensor.h"
 #include "registry/bound_launch.h"
+#include "registry/capture_scope.h"
 #include "registry/catalog.h"
 #include "registry/generation.h"
 #include "registry/overrides.h"
 #include "registry/prepared.h"
+#include "registry/publication.h"
 #include "registry/workspace.h"
 
 namespace kvr {
@@ -92,8 +100,27 @@ struct Counters {
   uint64_t baseline = 0;          // ... of these, served by the baseline
   uint64_t refused = 0;           // ... answered with an error
   uint64_t loaded_in_launch = 0;  // ... loaded by policy jit
-  uint64_t captured = 0;          // launches given a capture workspace
+  uint64_t captured = 0;          // launches recorded in a scope
+  uint64_t unscoped = 0;          // launches captured outside one: fixed, never unloaded
   uint64_t generations = 0;       // published
+  uint64_t failed = 0;            // publications that failed
+  uint64_t rollbacks = 0;         // ... of the published, back to an older one
+  uint64_t applied = 0;           // executables brought to another generation
+  uint64_t recaptures = 0;        // Apply answered kNeedsRecapture
+  uint64_t retired = 0;           // configs no longer held
+};
+
+// What serves one loaded key now: what `kvr status` shows.
+struct ServedInfo {
+  std::string op;
+  Axes key;
+  std::string variant, version;
+  Fingerprint fingerprint;  // of the variant
+  Config config;
+  Fingerprint binary;
+  bool missed = false;      // the baseline, for lack of a selection
+  bool overridden = false;  // --set or the environment decided it
+  std::string why;
 };
 
 struct Miss {  // one key, as first seen
@@ -115,9 +142,10 @@ class Dispatcher {
   // failure leaves everything else as it was. The status is an error only when nothing could be
   // tried: unknown op, frozen.
   absl::StatusOr<LoadReport> Load(std::string_view op, absl::Span<const Axes> shapes);
-  // Gives `stream` its workspaces. Streams not prepared get them at their first launch while
-  // thawed and not capturing.
-  absl::Status PrepareStream(Stream stream);
+  // Gives `stream` its workspaces: for eager launches and for captures into `pool`
+  // (CaptureOptions::pool). Streams not prepared get the eager one, and that of the pool "", at
+  // their first launch while thawed and not capturing.
+  absl::Status PrepareStream(Stream stream, std::string_view pool = {});
 
   // `tensors` in the op's order: inputs, then outputs. `workspace`: the caller's own instead of the
   // stream's; aligned to kWorkspaceAlign.
@@ -127,9 +155,26 @@ class Dispatcher {
                       Workspace workspace = {});
   absl::StatusOr<BoundLaunch> Bind(std::string_view op, absl::Span<const TensorView> tensors);
 
+  // Opened inside the capture of `stream`, before its launches. kFailedPrecondition: it does not
+  // capture, the capture was invalidated, or has a scope already.
+  absl::StatusOr<std::unique_ptr<CaptureScope>> OpenCapture(Stream stream,
+                                                            const CaptureOptions& options = {});
+
   // Prepares all that is loaded under `next`, then swaps. On error the old generation serves on.
-  absl::StatusOr<LoadReport> Publish(GenerationPtr next);
+  // Either way the journal is told; `why` says trigger, who and reason, the rest is filled in.
+  absl::StatusOr<LoadReport> Publish(GenerationPtr next, PublicationRecord why = {});
+  // Publishes an older generation again, at once: nothing is compiled or loaded. `digest`: of
+  // history(), or of generation 0 (the baseline everywhere); empty text: the one before the
+  // current. A unique prefix of at least 8 digits does. kNotFound lists what there is.
+  absl::StatusOr<LoadReport> Rollback(std::string_view digest, PublicationRecord why = {});
   GenerationPtr generation() const;
+  // Generations that can be had back at once, newest first: the last kKeptGenerations different
+  // ones before the current, and generation 0 at the end.
+  static constexpr int kKeptGenerations = 8;
+  std::vector<GenerationPtr> history() const;
+  void SetJournal(std::shared_ptr<PublicationSink> journal);  // null: none
+  // Unloads what is retired and idle. Publish and Rollback do it as well.
+  void Collect();
 
   void Freeze() { frozen_.store(true, std::memory_order_release); }
   void Thaw() { frozen_.store(false, std::memory_order_release); }
@@ -137,6 +182,7 @@ class Dispatcher {
 
   Counters counters() const;
   std::vector<Miss> misses() const;  // the first 64 distinct keys
+  std::vector<ServedInfo> served() const;
   Device& device() const { return device_; }
   const Catalog& catalog() const { return catalog_; }
 
