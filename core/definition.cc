@@ -58,7 +58,9 @@ class Reader {
                   StrCat("at most ", kMaxTensors));
     }
     KVR_RETURN_IF_ERROR(ReadConstraints(json));
+    op_.LinkAttributes();
     KVR_RETURN_IF_ERROR(ReadKvr(json));
+    op_.LinkAttributes();  // with the defaults that were read
     return std::move(op_);
   }
 
@@ -340,7 +342,12 @@ class Reader {
           return Fail(StrCat("kvr.scalar_defaults.", name), StrCat("is ", Shown(value)),
                       "give a number");
         }
-        op_.inputs[op_.TensorIndex(name)].scalar_default = value.get<double>();
+        TensorSpec& input = op_.inputs[op_.TensorIndex(name)];
+        if (input.attribute >= 0) {
+          return Fail(StrCat("kvr.scalar_defaults.", name), "is an attribute: an axis as well",
+                      "give its default in axis_defaults");
+        }
+        input.scalar_default = value.get<double>();
       }
     }
     // Without defaults of its own a published definition loads whatever it demands of its axes.

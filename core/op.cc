@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/op.h"
 
+#include <algorithm>
+
 #include "core/expr.h"
 #include "core/names.h"
 #include "core/status.h"
@@ -71,6 +73,12 @@ absl::Status WrongExtent(const OpSpec& op, const TensorSpec& spec, int dimension
                    : StrCat(axis.name, " is ", expected, " in a tensor before: make them agree"));
 }
 
+absl::Status NegativeAttribute(const OpSpec& op, const TensorSpec& spec, int64_t value) {
+  return Error(absl::StatusCode::kInvalidArgument,
+               StrCat("attribute '", spec.name, "' of op '", op.name, "' is ", value),
+               "give an integer that is not negative");
+}
+
 }  // namespace
 
 int OpSpec::AxisIndex(std::string_view axis) const {
@@ -83,6 +91,22 @@ int OpSpec::TensorIndex(std::string_view tensor_name) const {
   for (int i = 0; i < tensor_count(); ++i)
     if (tensor(i).name == tensor_name) return i;
   return -1;
+}
+
+void OpSpec::LinkAttributes() {
+  for (TensorSpec& input : inputs) {
+    if (!input.is_scalar || (input.dtype != DType::kI32 && input.dtype != DType::kI64)) continue;
+    const int axis = AxisIndex(input.name);
+    if (axis < 0 || axes[axis].is_const) continue;
+    bool carried = false;
+    for (int i = 0; i < tensor_count(); ++i) {
+      const std::vector<int>& shape = tensor(i).axes;
+      carried |= std::find(shape.begin(), shape.end(), axis) != shape.end();
+    }
+    if (carried) continue;
+    input.attribute = axis;
+    input.scalar_default = static_cast<double>(axes[axis].default_value);
+  }
 }
 
 const TensorSpec& OpSpec::tensor(int index) const {
@@ -136,6 +160,12 @@ std::vector<TensorView> TensorShapes(const OpSpec& op, const AxisVector& axes) {
   return shapes;
 }
 
+int64_t AttributeValue(const OpSpec& op, const TensorSpec& spec, const TensorView& tensor) {
+  if (tensor.data == nullptr) return op.axes[spec.attribute].default_value;
+  if (spec.dtype == DType::kI64) return *static_cast<const int64_t*>(tensor.data);
+  return *static_cast<const int32_t*>(tensor.data);
+}
+
 absl::Status AxesFromTensors(const OpSpec& op, absl::Span<const TensorView> tensors,
                              AxisVector* axes) {
   if (tensors.size() != static_cast<size_t>(op.tensor_count())) {
@@ -169,6 +199,12 @@ absl::Status AxesFromTensors(const OpSpec& op, absl::Span<const TensorView> tens
       }
       (*axes)[axis] = extent;
       known |= 1u << axis;
+    }
+    if (spec.attribute >= 0) {
+      const int64_t value = AttributeValue(op, spec, tensor);
+      if (value < 0) return NegativeAttribute(op, spec, value);
+      (*axes)[spec.attribute] = value;
+      known |= 1u << spec.attribute;
     }
   }
   for (size_t i = 0; i < op.axes.size(); ++i) {

@@ -45,6 +45,9 @@ struct TensorSpec {
   double scalar_default = 0;  // of a scalar input
   std::string description;
   bool any_dtype = false;  // dtype "unknown" of a Definition: the caller's tensor decides
+  // An attribute: an integer scalar that bears the name of an axis which no tensor has. Its value
+  // is that axis's. -1: it is none.
+  int attribute = -1;
 };
 
 struct OpSpec {
@@ -66,6 +69,8 @@ struct OpSpec {
   // (updated in place); the input is found then.
   int TensorIndex(std::string_view tensor) const;
   const TensorSpec& tensor(int index) const;
+  // Finds the attributes, once all tensors and axes are there: their default is the axis's.
+  void LinkAttributes();
   int tensor_count() const { return static_cast<int>(inputs.size() + outputs.size()); }
 };
 
@@ -83,10 +88,13 @@ std::vector<TensorView> TensorShapes(const OpSpec& op, const AxisVector& axes);
 
 // The other direction, and the launch path's first step: axes read off the tensors; dtype, rank
 // and every repeated axis are checked. An optional tensor is absent when its data is null; an axis
-// that only absent tensors carry is 0, one that no tensor carries takes its default. Constraints
-// are the plan's business, not checked here. No allocation unless it fails.
+// that only absent tensors carry is 0, one that no tensor carries takes the value of the attribute
+// of its name, else its default. Constraints are the plan's business, not checked here. No
+// allocation unless it fails.
 absl::Status AxesFromTensors(const OpSpec& op, absl::Span<const TensorView> tensors,
                              AxisVector* axes);
+// The value of an attribute, `tensor` being the caller's scalar; null data: the axis's default.
+int64_t AttributeValue(const OpSpec& op, const TensorSpec& spec, const TensorView& tensor);
 
 // What a correct result may be. One per output tensor.
 struct ReferenceOutput {

@@ -133,7 +133,14 @@ absl::Status BoundLaunch::SetData(int index, void* data) {
                  StrCat("no tensor ", index, ": the op has ", s.tensor_count),
                  "count the inputs, then the outputs, from 0");
   }
-  if (s.spec->tensor(index).is_scalar) {
+  if (const TensorSpec& spec = s.spec->tensor(index); spec.is_scalar) {
+    if (spec.attribute >= 0 &&
+        AttributeValue(*s.spec, spec, {.data = data}) != s.axes[spec.attribute]) {
+      return Error(
+          absl::StatusCode::kInvalidArgument,
+          StrCat("'", spec.name, "' is an axis, and ", s.axes[spec.attribute], " in this launch"),
+          "Bind again for another value");
+    }
     s.SetScalar(index, data);
     return absl::OkStatus();
   }

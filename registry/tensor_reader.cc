@@ -30,6 +30,9 @@ TensorReader::TensorReader(const OpSpec& op) : op_(&op) {
     entry.optional = spec.optional;
     entry.rank = static_cast<uint8_t>(spec.axes.size());
     entry.misaligned = spec.axes.empty() ? 0 : static_cast<uint8_t>(DTypeSize(spec.dtype) - 1);
+    if (spec.attribute >= 0) {
+      attributes_.push_back({static_cast<uint8_t>(t), static_cast<uint8_t>(spec.attribute)});
+    }
     for (size_t d = 0; d < spec.axes.size(); ++d) {
       const auto axis = static_cast<size_t>(spec.axes[d]);
       const auto extent = static_cast<uint16_t>(
@@ -74,6 +77,14 @@ bool TensorReader::Matches(absl::Span<const TensorView> tensors, AxisVector* axe
   for (const FirstSeen& first : first_seen_) {
     const int64_t value = extent(first.extent);
     int64_t& axis = (*axes)[first.axis];
+    negative |= value;
+    other |= value ^ axis;
+    axis = value;
+  }
+  for (const Attribute& attribute : attributes_) {
+    const int64_t value =
+        AttributeValue(*op_, op_->tensor(attribute.tensor), tensors[attribute.tensor]);
+    int64_t& axis = (*axes)[attribute.axis];
     negative |= value;
     other |= value ^ axis;
     axis = value;

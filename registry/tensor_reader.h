@@ -54,6 +54,9 @@ class TensorReader {
     uint16_t extent;
     int64_t value;
   };
+  struct Attribute {  // the scalar's value is the axis
+    uint8_t tensor, axis;
+  };
 
   bool Matches(absl::Span<const TensorView> tensors, AxisVector* axes, bool* changed) const;
   bool MatchesWithAbsent(absl::Span<const TensorView> tensors, AxisVector* axes,
@@ -65,6 +68,7 @@ class TensorReader {
   std::vector<FirstSeen> first_seen_;
   std::vector<Repeated> repeated_;
   std::vector<Constant> constants_;
+  std::vector<Attribute> attributes_;
   AxisVector start_;  // constant axes, and defaults of those that no tensor has
 };
 

@@ -123,6 +123,30 @@ TEST(Definition, OutputScalarsDuplicatesAndBrokenTextAreRefused) {
   EXPECT_THAT(ParseDefinition("\"\xff\"").status(), IsError(kInvalid, "no JSON", "text"));
 }
 
+TEST(Definition, AnIntegerScalarNamedLikeAnAxisThatNoTensorHasIsAnAttribute) {
+  constexpr char kText[] = R"({
+    "name": "o", "op_type": "t",
+    "axes": {"n": {"type": "var"}, "groups": {"type": "var"}, "free": {"type": "var"}},
+    "inputs": {
+      "groups": {"shape": null, "dtype": "int32"},
+      "n": {"shape": null, "dtype": "int32"},
+      "free": {"shape": null, "dtype": "float32"}
+    },
+    "outputs": {"y": {"shape": ["n"], "dtype": "float32"}},
+    "kvr": {"axis_defaults": {"groups": 4}}
+  })";
+  const absl::StatusOr<OpSpec> op = ParseDefinition(kText);
+  ASSERT_TRUE(op.ok()) << op.status();
+  EXPECT_EQ(op->inputs[0].attribute, 1);
+  EXPECT_EQ(op->inputs[0].scalar_default, 4);
+  EXPECT_EQ(op->inputs[1].attribute, -1);  // y says how large n is
+  EXPECT_EQ(op->inputs[2].attribute, -1);  // no integer
+  std::string text = kText;
+  text.replace(text.find("\"axis_defaults\""), 15, "\"scalar_defaults\"");
+  EXPECT_THAT(ParseDefinition(text).status(),
+              IsError(kInvalid, "kvr.scalar_defaults.groups", "axis_defaults"));
+}
+
 TEST(Definition, ConstraintsAreParsed) {
   EXPECT_THAT(Changed("== num_tokens + 1", "== num_token + 1"),
               IsError(kInvalid, "constraints: expression", "did you mean 'num_tokens'"));

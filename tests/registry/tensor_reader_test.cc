@@ -54,6 +54,32 @@ TEST(TensorReader, ReadsAxesAndGivesDefaults) {
   EXPECT_EQ(axes, (AxisVector{5, 64, 0, 7}));
 }
 
+TEST(TensorReader, ReadsAttributesFromTheirScalars) {
+  OpSpec op = Spec();
+  op.inputs.push_back({.name = "alone", .dtype = DType::kI32, .is_scalar = true});
+  op.LinkAttributes();
+  ASSERT_EQ(op.inputs.back().attribute, 3);
+  for (const bool of_any_dtype : {true, false}) {  // both ways through the reader
+    op.inputs[1].any_dtype = of_any_dtype;
+    op.inputs[1].dtype = DType::kI32;
+    op.inputs[2].optional = of_any_dtype;
+    const TensorReader reader(op);
+    std::vector<TensorView> tensors = Good(5);
+    int32_t value = 9;
+    tensors.insert(tensors.end() - 1, View(DType::kI32, {}, nullptr));
+    AxisVector axes;
+    ASSERT_TRUE(reader.Read(tensors, &axes).ok());
+    EXPECT_EQ(axes[3], 7);  // left out: the axis's default
+    bool changed = false;
+    tensors[4].data = &value;
+    ASSERT_TRUE(reader.Reread(tensors, &axes, &changed).ok());
+    EXPECT_TRUE(changed);
+    EXPECT_EQ(axes, (AxisVector{5, 64, 3, 9}));
+    value = -1;
+    EXPECT_THAT(std::string(reader.Read(tensors, &axes).message()), HasSubstr("attribute 'alone'"));
+  }
+}
+
 TEST(TensorReader, RefusesMemoryThatIsMissingOrMisaligned) {
   const OpSpec op = Spec();
   const TensorReader reader(op);
