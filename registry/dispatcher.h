@@ -96,13 +96,17 @@ struct LoadReport {
 };
 
 struct Counters {
-  uint64_t misses = 0;            // keys not loaded, not selected or not fitting
+  uint64_t misses = 0;            // the next three together
+  uint64_t not_loaded = 0;        // by MissReason
+  uint64_t not_selected = 0;
+  uint64_t not_fitting = 0;
   uint64_t baseline = 0;          // ... of these, served by the baseline
   uint64_t refused = 0;           // ... answered with an error
   uint64_t loaded_in_launch = 0;  // ... loaded by policy jit
   uint64_t captured = 0;          // launches recorded in a scope
   uint64_t unscoped = 0;          // launches captured outside one: fixed, never unloaded
   uint64_t generations = 0;       // published
+  uint64_t unchanged = 0;         // publications of what served already
   uint64_t failed = 0;            // publications that failed
   uint64_t rollbacks = 0;         // ... of the published, back to an older one
   uint64_t applied = 0;           // executables brought to another generation
@@ -114,6 +118,7 @@ struct Counters {
 struct ServedInfo {
   std::string op;
   Axes key;
+  std::vector<Axes> shapes;  // loaded under this key, every axis each
   std::string variant, version;
   Fingerprint fingerprint;  // of the variant
   Config config;
@@ -123,9 +128,17 @@ struct ServedInfo {
   std::string why;
 };
 
-struct Miss {  // one key, as first seen
+enum class MissReason : uint8_t {
+  kNotLoaded,    // the key
+  kNotSelected,  // the generation speaks of the op, not of this key
+  kNotFitting,   // what serves the key has no plan for these very axes
+};
+std::string_view MissReasonName(MissReason reason);  // "not loaded", "not selected", "not fitting"
+
+struct Miss {  // one key
   std::string op;
   Axes key;
+  MissReason reason = MissReason::kNotLoaded;  // as first seen
   uint64_t count = 0;
 };
 
@@ -173,6 +186,8 @@ class Dispatcher {
   static constexpr int kKeptGenerations = 8;
   std::vector<GenerationPtr> history() const;
   void SetJournal(std::shared_ptr<PublicationSink> journal);  // null: none
+  // Counts a publication that failed before it came to Publish, and tells the journal.
+  void RecordFailure(PublicationRecord why);
   // Unloads what is retired and idle. Publish and Rollback do it as well.
   void Collect();
 
@@ -185,6 +200,7 @@ class Dispatcher {
   std::vector<ServedInfo> served() const;
   Device& device() const { return device_; }
   const Catalog& catalog() const { return catalog_; }
+  const DispatcherOptions& options() const;
 
  private:
   friend class BoundLaunch;
