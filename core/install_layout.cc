@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/install_layout.h"
 
+#include <dlfcn.h>
+#include <link.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
@@ -12,15 +15,33 @@ namespace kvr {
 
 namespace fs = std::filesystem;
 
-std::string ExecutablePath() {
+namespace {
+
+std::string FindOwnPath() {
   std::error_code error;
+  Dl_info info;
+  void* found = nullptr;
+  const int known =
+      dladdr1(reinterpret_cast<const void*>(&FindOwnPath), &info, &found, RTLD_DL_LINKMAP);
+  // The loader's name of a library is the path it was loaded by; of the executable it is empty.
+  const auto* object = static_cast<const link_map*>(found);
+  if (known != 0 && object != nullptr && *object->l_name != '\0') {
+    return fs::canonical(object->l_name, error).string();
+  }
   return fs::read_symlink("/proc/self/exe", error).string();
 }
 
+}  // namespace
+
+const std::string& OwnPath() {
+  static const std::string& path = *new std::string(FindOwnPath());  // for threads at exit, too
+  return path;
+}
+
 std::string InstallPath(std::string_view relative) {
-  const fs::path executable = ExecutablePath();
-  if (executable.empty()) return "";
-  const fs::path prefix = executable.parent_path().parent_path();
+  const fs::path own = OwnPath();
+  if (own.empty()) return "";
+  const fs::path prefix = own.parent_path().parent_path();
   return (relative.empty() ? prefix : prefix / relative).string();
 }
 

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the parts of KVR lie around the running executable:
+// Where the parts of KVR lie around the file that this code is linked into, an executable or a
+// shared library:
 //
-//   bin              kvr, kvr-worker         share/kvr/sdk/device  device headers
-//   lib              libkvr_host.so          share/kvr/profiles    devices
-//   lib/kvr/plugins  compiled plugins        .venv                 NVIDIA's wheels, if any
+//   bin              kvr, kvr-worker             share/kvr/sdk/device  device headers
+//   lib              libkvr.so, libkvr_host.so   share/kvr/profiles    devices
+//   lib/kvr/plugins  compiled plugins            .venv                 NVIDIA's wheels, if any
 //
-// under <prefix>, the parent of the executable's directory, so an install works from any path and
-// moves freely. A build tree is laid out the same way, with links to the sources for what is not
-// built (cmake/kvr_install.cmake), so no binary holds the path it was built at.
+// under <prefix>, the parent of that file's directory, so an install works from any path and moves
+// freely, and libkvr.so finds it in whatever process it is loaded into. A build tree is laid out
+// the same way, with links to the sources for what is not built (cmake/kvr_install.cmake), so no
+// binary holds the path it was built at.
 //
 // The only file of core that asks the system anything. Threading: pure functions of the environment
 // and the file system.
@@ -21,11 +23,12 @@
 
 namespace kvr {
 
-// Absolute, symbolic links resolved. Empty where /proc is not mounted.
-std::string ExecutablePath();
+// Absolute, symbolic links resolved: the executable, or the shared library that this code is in.
+// Asked for once. Empty where /proc is not mounted, or where a library was loaded by a relative
+// path and the process has changed its directory since.
+const std::string& OwnPath();
 
-// <prefix>/<relative>, whether or not it exists; "" gives <prefix>. Empty where the executable is
-// unknown.
+// <prefix>/<relative>, whether or not it exists; "" gives <prefix>. Empty where OwnPath() is.
 std::string InstallPath(std::string_view relative);
 
 // Something that an install has in one place, and that the environment may place elsewhere.

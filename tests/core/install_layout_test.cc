@@ -34,8 +34,8 @@ class InstallLayout : public testing::Test {
 };
 
 TEST_F(InstallLayout, ThePrefixIsAroundTheExecutable) {
-  EXPECT_EQ(ExecutablePath(), fs::read_symlink("/proc/self/exe"));
-  EXPECT_EQ(InstallPath(""), fs::path(ExecutablePath()).parent_path().parent_path());
+  EXPECT_EQ(OwnPath(), fs::read_symlink("/proc/self/exe"));
+  EXPECT_EQ(InstallPath(""), fs::path(OwnPath()).parent_path().parent_path());
   EXPECT_EQ(InstallPath("lib/x"), InstallPath("") + "/lib/x");
 }
 
