@@ -5,7 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <deque>
+#include <functional>
 #include <mutex>
 #include <new>
 #include <string>
@@ -18,6 +18,7 @@
 #include "core/occupancy.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "devices/recording_device.h"
 
 namespace kvr {
 namespace {
@@ -26,20 +27,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::align_val_t kAlign{256};
 constexpr int64_t kMostBytes = int64_t{1} << 40;  // beyond it, sanitizers abort rather than refuse
 
-// What a graph holds. Launches change no memory, so their number is enough, and their order with
-// the fills is not kept.
-struct Recording {
-  struct Fill {
-    void* dst;
-    uint8_t value;
-    int64_t bytes;
-  };
-  int64_t launches = 0;
-  std::vector<Fill> fills;
-};
-
 struct NullStream {
-  std::atomic<Recording*> recording{nullptr};  // while it captures
+  CapturingStream capture;
 };
 
 struct NullEvent {
@@ -55,13 +44,37 @@ struct alignas(64) ThreadCounts {
   }
 };
 
+struct NullFunction : std::enable_shared_from_this<NullFunction> {
+  std::string symbol;
+  std::shared_ptr<const std::string> binary;
+  std::atomic<int64_t>* replays = nullptr;  // the device's, by symbol
+  std::atomic<bool> loaded{true};
+};
+
+// One piece of recorded work.
+struct NullWork {
+  NullNode::Kind kind = NullNode::Kind::kNothing;
+  std::shared_ptr<NullFunction> function;
+  KernelLaunch launch;
+  void* dst = nullptr;
+  uint8_t value = 0;
+  int64_t bytes = 0;
+};
+
 class NullModule : public Module {
  public:
-  NullModule(std::atomic<int64_t>* live, int64_t smem_limit)
-      : live_(live), smem_limit_(smem_limit) {
+  NullModule(std::function<std::atomic<int64_t>*(std::string_view symbol)> counter_of,
+             std::atomic<int64_t>* live, std::string binary, int64_t smem_limit)
+      : counter_of_(std::move(counter_of)),
+        live_(live),
+        binary_(std::make_shared<const std::string>(std::move(binary))),
+        smem_limit_(smem_limit) {
     live_->fetch_add(1, std::memory_order_relaxed);
   }
-  ~NullModule() override { live_->fetch_sub(1, std::memory_order_relaxed); }
+  ~NullModule() override {
+    for (const auto& function : functions_) function->loaded = false;
+    live_->fetch_sub(1, std::memory_order_relaxed);
+  }
 
   absl::StatusOr<Function> Get(std::string_view symbol, int64_t dynamic_smem) override {
     if (dynamic_smem < 0 || dynamic_smem > smem_limit_) {
@@ -71,20 +84,26 @@ class NullModule : public Module {
           StrCat("use at most ", smem_limit_, " bytes on this device"));
     }
     std::lock_guard lock(mutex_);
-    for (const std::string& known : symbols_) {
-      if (known == symbol) return Function{const_cast<std::string*>(&known)};
+    for (const auto& known : functions_) {
+      if (known->symbol == symbol) return Function{known.get()};
     }
-    return Function{&symbols_.emplace_back(symbol)};
+    auto function = std::make_shared<NullFunction>();
+    function->symbol = symbol;
+    function->binary = binary_;
+    function->replays = counter_of_(symbol);
+    return Function{functions_.emplace_back(std::move(function)).get()};
   }
 
  private:
-  std::atomic<int64_t>* live_;
+  const std::function<std::atomic<int64_t>*(std::string_view symbol)> counter_of_;
+  std::atomic<int64_t>* const live_;
+  const std::shared_ptr<const std::string> binary_;
   const int64_t smem_limit_;
   std::mutex mutex_;
-  std::deque<std::string> symbols_;  // addresses are the handles
+  std::vector<std::shared_ptr<NullFunction>> functions_;
 };
 
-class NullDeviceImpl : public NullDevice {
+class NullDeviceImpl final : public RecordingDevice<NullDevice, NullWork> {
  public:
   explicit NullDeviceImpl(DeviceInfo info) : info_(std::move(info)) {}
 
@@ -131,12 +150,13 @@ class NullDeviceImpl : public NullDevice {
   absl::Status MemsetAsync(void* dst, uint8_t value, int64_t bytes, Stream stream) override {
     KVR_RETURN_IF_ERROR(CheckRange("MemsetAsync", dst, bytes));
     if (bytes == 0) return absl::OkStatus();
-    const Recording::Fill fill = {dst, value, bytes};
-    if (Recording* recording = RecordingOf(stream); recording != nullptr) {
-      recording->fills.push_back(fill);
-    } else {
-      Run(fill);
-    }
+    NullWork fill;
+    fill.kind = NullNode::Kind::kFill;
+    fill.dst = dst;
+    fill.value = value;
+    fill.bytes = bytes;
+    if (NullStream* on = Of(stream); on->capture.capturing()) return RecordWork(on->capture, fill);
+    Fill(fill);
     return absl::OkStatus();
   }
 
@@ -145,13 +165,15 @@ class NullDeviceImpl : public NullDevice {
     return Stream{new NullStream};
   }
   void DestroyStream(Stream stream) override {
-    if (stream.handle != nullptr) delete Of(stream);
+    if (stream.handle == nullptr) return;
+    LeaveCapture(&Of(stream)->capture);
+    delete Of(stream);
   }
   absl::Status Synchronize(Stream stream) override {
     return RefuseCapturing("Synchronize", stream);
   }
   absl::StatusOr<bool> IsCapturing(Stream stream) override {
-    return RecordingOf(stream) != nullptr;
+    return Of(stream)->capture.capturing();
   }
 
   absl::StatusOr<Event> CreateEvent() override {
@@ -182,7 +204,8 @@ class NullDeviceImpl : public NullDevice {
                           info_.target, ")"),
                    StrCat("compile it for ", info_.target));
     }
-    return std::make_unique<NullModule>(&modules_, info_.smem_per_block);
+    return std::make_unique<NullModule>([this](std::string_view symbol) { return Counter(symbol); },
+                                        &modules_, binary.bytes, info_.smem_per_block);
   }
 
   absl::StatusOr<int> BlocksPerSm(Function, int threads, int64_t smem) override {
@@ -191,19 +214,12 @@ class NullDeviceImpl : public NullDevice {
 
   absl::Status Launch(Function function, const KernelLaunch& launch, const LaunchAttributes&,
                       void* const*, Stream stream) override {
-    const int64_t threads = launch.block.volume();
-    if (function.handle == nullptr || launch.grid.volume() == 0 || threads == 0 ||
-        threads > info_.max_threads_per_block || launch.smem < 0 ||
-        launch.smem > info_.smem_per_block || launch.cluster.volume() > info_.max_cluster_size)
-        [[unlikely]] {
-      return Error(
-          absl::StatusCode::kInvalidArgument,
-          StrCat("Launch: no function, an empty grid or block, or more threads, shared memory "
-                 "or blocks per cluster than ",
-                 info_.name, " has"),
-          "check the launch against info()");
+    if (!Possible(function, launch)) [[unlikely]]
+      return ImpossibleLaunch();
+    if (NullStream* on = Of(stream); on->capture.capturing()) [[unlikely]] {
+      return RecordLaunch(on, function, launch);
     }
-    CountLaunch(stream);
+    ThreadCounts::Add(&CountsOfThisThread().launches, 1);
     return absl::OkStatus();
   }
 
@@ -213,22 +229,15 @@ class NullDeviceImpl : public NullDevice {
   }
 
   absl::Status Call(const LaunchFunction&, const FunctionLaunch&, Stream stream) override {
-    CountLaunch(stream);
+    if (NullStream* on = Of(stream); on->capture.capturing()) [[unlikely]] {
+      NullWork call;
+      call.kind = NullNode::Kind::kCall;
+      KVR_RETURN_IF_ERROR(RecordWork(on->capture, std::move(call)));
+      ThreadCounts::Add(&CountsOfThisThread().captured, 1);
+      return absl::OkStatus();
+    }
+    ThreadCounts::Add(&CountsOfThisThread().launches, 1);
     return absl::OkStatus();
-  }
-
-  absl::StatusOr<std::unique_ptr<Graph>> Capture(
-      Stream stream, absl::FunctionRef<absl::Status()> enqueue) override {
-    if (stream.handle == nullptr) return DefaultStreamCannotCapture();
-    KVR_RETURN_IF_ERROR(RefuseCapturing("Capture", stream));
-    Recording recording;
-    recording.fills.reserve(64);  // so that tests find no allocation but those of the launch path
-    SetRecording(stream, &recording);
-    const absl::Status status = enqueue();
-    SetRecording(stream, nullptr);
-    KVR_RETURN_IF_ERROR(status);
-    if (recording.launches == 0 && recording.fills.empty()) return CapturedNothing();
-    return std::make_unique<NullGraph>(this, std::move(recording));
   }
 
   absl::Status WithContext(absl::FunctionRef<absl::Status()> work) override { return work(); }
@@ -248,59 +257,114 @@ class NullDeviceImpl : public NullDevice {
     return sum;
   }
 
+  absl::StatusOr<std::vector<NullNode>> NodesOf(GraphExec exec) const override {
+    KVR_ASSIGN_OR_RETURN(const auto sequence, SequenceOf(exec));
+    std::vector<NullNode> nodes;
+    for (const Entry& entry : sequence->entries) {
+      const NullWork& work = entry.work;
+      NullNode& node = nodes.emplace_back();
+      node.kind = work.kind;
+      if (work.function != nullptr) node.symbol = work.function->symbol;
+      if (work.function != nullptr) node.binary = *work.function->binary;
+      node.launch = work.launch;
+      node.attributes = entry.attributes;
+      node.data = work.dst;
+      node.bytes = work.bytes;
+    }
+    return nodes;
+  }
+
+  int64_t Replays(std::string_view symbol) const override {
+    std::lock_guard lock(mutex_);
+    const auto found = replays_.find(std::string(symbol));
+    return found == replays_.end() ? 0 : found->second.load(std::memory_order_relaxed);
+  }
+
   ~NullDeviceImpl() override {
+    Collect();
     for (const auto& [memory, bytes] : blocks_) ::operator delete(memory, kAlign);
   }
 
- private:
-  class NullGraph : public Graph {
-   public:
-    NullGraph(NullDeviceImpl* device, Recording recording)
-        : device_(device), recording_(std::move(recording)) {}
+ protected:
+  CapturingStream& CapturingOf(Stream stream) override { return Of(stream)->capture; }
 
-    absl::Status Launch(Stream stream) override {
-      KVR_RETURN_IF_ERROR(device_->RefuseCapturing("Graph::Launch", stream));
-      for (const Recording::Fill& fill : recording_.fills) device_->Run(fill);
-      ThreadCounts::Add(&device_->CountsOfThisThread().launches, recording_.launches);
-      return absl::OkStatus();
+  absl::StatusOr<NullWork> WorkOf(const NodeWork& work) override {
+    NullWork own;
+    if (work.kind == NodeWork::Kind::kKernel) {
+      if (!Possible(work.function, *work.launch)) {
+        return ImpossibleLaunch();
+      }
+      own.kind = NullNode::Kind::kKernel;
+      own.function = static_cast<NullFunction*>(work.function.handle)->shared_from_this();
+      own.launch = *work.launch;
+    } else if (work.kind == NodeWork::Kind::kClear) {
+      own.kind = NullNode::Kind::kFill;
+      own.dst = work.data;
+      own.bytes = work.bytes;
     }
+    return own;
+  }
 
-   private:
-    NullDeviceImpl* device_;
-    const Recording recording_;
-  };
+  absl::Status Replay(Stream, std::shared_ptr<const Sequence> sequence) override {
+    int64_t launches = 0;
+    for (const Entry& entry : sequence->entries) {
+      const NullWork& work = entry.work;
+      if (work.kind == NullNode::Kind::kFill) Fill(work);
+      if (work.kind == NullNode::Kind::kCall) ++launches;
+      if (work.kind != NullNode::Kind::kKernel) continue;
+      if (!work.function->loaded.load(std::memory_order_relaxed)) {
+        return Error(
+            absl::StatusCode::kInternal,
+            StrCat("the graph launches '", work.function->symbol, "', whose module is gone"),
+            "keep modules as long as the graphs that use them");
+      }
+      work.function->replays->fetch_add(1, std::memory_order_relaxed);
+      ++launches;
+    }
+    ThreadCounts::Add(&CountsOfThisThread().launches, launches);
+    return absl::OkStatus();
+  }
 
+  absl::Status WaitNow(Stream, Stream) override { return absl::OkStatus(); }  // nothing is pending
+
+ private:
   NullStream* Of(Stream stream) {
     return stream.handle == nullptr ? &default_stream_ : static_cast<NullStream*>(stream.handle);
   }
-  Recording* RecordingOf(Stream stream) {
-    return Of(stream)->recording.load(std::memory_order_acquire);
+
+  bool Possible(Function function, const KernelLaunch& launch) const {
+    const int64_t threads = launch.block.volume();
+    return function.handle != nullptr && launch.grid.volume() != 0 && threads != 0 &&
+           threads <= info_.max_threads_per_block && launch.smem >= 0 &&
+           launch.smem <= info_.smem_per_block && launch.cluster.volume() <= info_.max_cluster_size;
+  }
+  absl::Status ImpossibleLaunch() const {
+    return Error(absl::StatusCode::kInvalidArgument,
+                 StrCat("Launch: no function, an empty grid or block, or more threads, shared "
+                        "memory or blocks per cluster than ",
+                        info_.name, " has"),
+                 "check the launch against info()");
   }
 
-  void SetRecording(Stream stream, Recording* recording) {
-    std::lock_guard lock(mutex_);
-    const std::thread::id thread = std::this_thread::get_id();
-    if (recording != nullptr) {
-      ++captures_[thread];
-    } else if (--captures_[thread] == 0) {
-      captures_.erase(thread);
-    }
-    Of(stream)->recording.store(recording, std::memory_order_release);
+  absl::Status RecordLaunch(NullStream* stream, Function function, const KernelLaunch& launch) {
+    NullWork work;
+    work.kind = NullNode::Kind::kKernel;
+    work.function = static_cast<NullFunction*>(function.handle)->shared_from_this();
+    work.launch = launch;
+    KVR_RETURN_IF_ERROR(RecordWork(stream->capture, std::move(work)));
+    ThreadCounts::Add(&CountsOfThisThread().captured, 1);
+    return absl::OkStatus();
   }
 
-  void CountLaunch(Stream stream) {
-    ThreadCounts& counts = CountsOfThisThread();
-    if (Recording* recording = RecordingOf(stream); recording != nullptr) [[unlikely]] {
-      ++recording->launches;
-      ThreadCounts::Add(&counts.captured, 1);
-    } else {
-      ThreadCounts::Add(&counts.launches, 1);
-    }
-  }
-
-  void Run(const Recording::Fill& fill) {
+  void Fill(const NullWork& fill) {
+    if (fill.bytes == 0) return;
     std::memset(fill.dst, fill.value, fill.bytes);
     bytes_set_.fetch_add(fill.bytes, std::memory_order_relaxed);
+  }
+
+  std::atomic<int64_t>* Counter(std::string_view symbol) {
+    std::lock_guard lock(mutex_);
+    return &replays_[std::string(symbol)];
   }
 
   absl::Status CheckRange(std::string_view call, const void* memory, int64_t bytes) const {
@@ -321,13 +385,11 @@ class NullDeviceImpl : public NullDevice {
   }
 
   absl::Status RefuseCapturing(std::string_view call, Stream stream) {
-    return RecordingOf(stream) == nullptr ? absl::OkStatus() : RefusedWhileCapturing(call);
+    return Of(stream)->capture.capturing() ? RefusedWhileCapturing(call) : absl::OkStatus();
   }
 
   absl::Status RefuseOnCapturingThread(std::string_view call) const {
-    std::lock_guard lock(mutex_);
-    const bool captures = captures_.count(std::this_thread::get_id()) != 0;
-    return captures ? RefusedWhileCapturing(call) : absl::OkStatus();
+    return ThisThreadCaptures() ? RefusedWhileCapturing(call) : absl::OkStatus();
   }
 
   ThreadCounts& CountsOfThisThread() {
@@ -349,13 +411,13 @@ class NullDeviceImpl : public NullDevice {
 
   const uint64_t id_ = NextId();
   const DeviceInfo info_;
-  NullStream default_stream_;
+  NullStream default_stream_{CapturingStream(/*is_default=*/true)};
   std::atomic<int64_t> bytes_copied_{0}, bytes_set_{0}, modules_{0};
 
   mutable std::mutex mutex_;
   std::unordered_map<void*, int64_t> blocks_;
-  std::unordered_map<std::thread::id, int> captures_;
-  std::unordered_map<std::thread::id, ThreadCounts> threads_;  // nodes do not move
+  std::unordered_map<std::string, std::atomic<int64_t>> replays_;  // by symbol; nodes do not move
+  std::unordered_map<std::thread::id, ThreadCounts> threads_;      // nodes do not move
   int64_t allocations_ = 0, bytes_allocated_ = 0;
 };
 

@@ -9,13 +9,18 @@
 //
 // Threading: every function may be called from any thread. Counting takes no lock and shares no
 // cache line between threads; counters() is exact once the threads that launch have been joined.
-// Capture: fills are recorded and happen when the graph is launched; launches are counted then.
+// Capture: fills are recorded and happen when the graph is launched; launches are counted then, and
+// are an error (kInternal) if the module of one of them is gone: what a GPU would run into.
 // Beyond what every device refuses while a stream captures, Allocate, Load and creating streams or
-// events are refused on the thread that captures: they are not legal, and here they are found out.
+// events are refused on a thread that captures in another than relaxed mode: they are not legal,
+// and here they are found out.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/device.h"
 
@@ -34,9 +39,25 @@ struct NullCounters {
   int64_t modules = 0;  // live now
 };
 
+// What one node of a graph does.
+struct NullNode {
+  enum class Kind : uint8_t { kNothing, kFill, kKernel, kCall };
+  Kind kind = Kind::kNothing;
+  std::string symbol;  // kKernel
+  std::string binary;  // the bytes that its module was loaded from
+  KernelLaunch launch;
+  LaunchAttributes attributes;
+  void* data = nullptr;  // kFill
+  int64_t bytes = 0;
+};
+
 class NullDevice : public Device {
  public:
   virtual NullCounters counters() const = 0;
+  // What the next launch of `exec` does, in order. Not beside an edit of it.
+  virtual absl::StatusOr<std::vector<NullNode>> NodesOf(GraphExec exec) const = 0;
+  // How often replays ran a kernel of this symbol, whichever its module.
+  virtual int64_t Replays(std::string_view symbol) const = 0;
 };
 
 std::unique_ptr<NullDevice> OpenNull(DeviceInfo info = NullDeviceInfo());
