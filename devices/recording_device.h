@@ -80,6 +80,7 @@ class RecordingDevice : public Base {
 
   absl::Status Wait(Stream stream, Stream earlier) final {
     CapturingStream &on = CapturingOf(stream), &other = CapturingOf(earlier);
+    if (&on == &other) return absl::OkStatus();
     {
       std::lock_guard lock(mutex_);
       if (on.capturing() || other.capturing()) return Join(&on, other);
@@ -147,6 +148,24 @@ class RecordingDevice : public Base {
     } else {
       state->Leave(stream);
     }
+  }
+
+  // As a call that cannot be recorded does to the capture of `stream`.
+  void InvalidateCapture(CapturingStream& stream, std::string_view why) {
+    std::lock_guard lock(mutex_);
+    if (CaptureState* const state = stream.capture; state != nullptr) state->Invalidate(why);
+  }
+
+  // For the device's destructor, while it can still run what dropped objects do.
+  void DropAll() {
+    std::unordered_map<CaptureState*, std::shared_ptr<Capture>> open;
+    {
+      std::lock_guard lock(mutex_);
+      for (const auto& [state, capture] : captures_) state->LetGo();
+      open.swap(captures_);
+    }
+    open.clear();
+    Collect();
   }
 
   // In a mode that forbids this thread what cannot be recorded.
@@ -228,7 +247,7 @@ class RecordingDevice : public Base {
       std::lock_guard lock(device_->mutex_);
       KVR_ASSIGN_OR_RETURN(Capture* const capture, Open());
       if (on.capture != capture) {
-        return Error(absl::StatusCode::kInvalidArgument,
+        return Error(absl::StatusCode::kFailedPrecondition,
                      "Recording::Add: the stream does not belong to this capture",
                      "let it wait for a stream that does");
       }
@@ -302,27 +321,20 @@ class RecordingDevice : public Base {
     return absl::OkStatus();
   }
 
-  absl::Status Join(CapturingStream* stream, const CapturingStream& earlier) {
+  // Whatever is refused leaves the captures as they are.
+  static absl::Status Join(CapturingStream* stream, const CapturingStream& earlier) {
     CaptureState* const on = stream->capture;
     CaptureState* const other = earlier.capture;
-    std::string_view wrong;
-    if (other == nullptr) {
-      wrong = "a stream that captures waited for one that does not";
-    } else if (on != nullptr && on != other) {
-      wrong = "a stream of one capture waited for one of another";
-    } else if (stream->default_stream) {
-      wrong = "the default stream waited for a stream that captures";
+    if (other == nullptr || (on != nullptr && on != other)) {
+      return Error(absl::StatusCode::kFailedPrecondition,
+                   other == nullptr ? "Wait: the stream captures and the earlier one does not"
+                                    : "Wait: the streams record into two captures",
+                   "wait before the capture, or let the earlier stream join it first");
     }
-    if (wrong.empty()) {
-      KVR_RETURN_IF_ERROR(other->Valid());
-      other->Follow(stream, earlier);
-      return absl::OkStatus();
-    }
-    for (CaptureState* capture : {on, other}) {
-      if (capture != nullptr) capture->Invalidate(wrong);
-    }
-    return Error(absl::StatusCode::kFailedPrecondition, StrCat("Wait: ", wrong),
-                 "wait before the capture, or let the other stream join it");
+    if (stream->default_stream) return DefaultStreamCannotCapture();
+    KVR_RETURN_IF_ERROR(other->Valid());
+    other->Follow(stream, earlier);
+    return absl::OkStatus();
   }
 
   absl::StatusOr<Exec*> Find(GraphExec exec) const {

@@ -26,6 +26,7 @@
 #include "devices/host/faults.h"
 #include "devices/host/loaded_module.h"
 #include "devices/host/stream.h"
+#include "devices/recording_device.h"
 
 namespace kvr::host {
 namespace {
@@ -142,12 +143,18 @@ absl::Status ThreadError(const std::system_error& error) {
                "raise the limit of processes (ulimit -u)");
 }
 
-class HostDevice : public Device {
+// Recorded work; null does nothing.
+using HostWork = std::shared_ptr<const HostStream::Work>;
+
+class HostDevice final : public RecordingDevice<Device, HostWork> {
  public:
   explicit HostDevice(std::unique_ptr<ObjectLoader> loader)
       : info_(DescribeHost()), loader_(std::move(loader)), pool_(info_.sms - 1) {}
 
-  ~HostDevice() override = default;  // streams finish first: they are declared last
+  ~HostDevice() override {
+    DrainAll();
+    DropAll();  // unloads modules, so while all is there
+  }
 
   const DeviceInfo& info() const override { return info_; }
 
@@ -182,17 +189,13 @@ class HostDevice : public Device {
   absl::Status MemsetAsync(void* dst, uint8_t value, int64_t bytes, Stream stream) override {
     KVR_RETURN_IF_ERROR(CheckSize(bytes));
     if (bytes == 0) return absl::OkStatus();
-    StreamOf(stream).Enqueue([=](BlockRunner*) {
-      std::memset(dst, value, static_cast<size_t>(bytes));
-      return absl::OkStatus();
-    });
-    return absl::OkStatus();
+    return Enqueue(stream, FillWork(dst, value, bytes));
   }
 
   absl::StatusOr<Stream> CreateStream() override {
-    std::unique_ptr<HostStream> stream;
+    std::shared_ptr<HostStream> stream;
     try {
-      stream = std::make_unique<HostStream>();
+      stream = std::make_shared<HostStream>();
     } catch (const std::system_error& error) {
       return ThreadError(error);
     }
@@ -203,12 +206,15 @@ class HostDevice : public Device {
   }
 
   void DestroyStream(Stream stream) override {
-    std::unique_ptr<HostStream> last;  // finishes outside the lock
-    std::lock_guard lock(mutex_);
-    auto found = streams_.find(static_cast<HostStream*>(stream.handle));
-    if (found == streams_.end()) return;
-    last = std::move(found->second);
-    streams_.erase(found);
+    std::shared_ptr<HostStream> last;  // finishes outside the lock
+    {
+      std::lock_guard lock(mutex_);
+      auto found = streams_.find(static_cast<HostStream*>(stream.handle));
+      if (found == streams_.end()) return;
+      last = std::move(found->second);
+      streams_.erase(found);
+    }
+    LeaveCapture(&last->capture());
   }
 
   absl::Status Synchronize(Stream stream) override {
@@ -216,7 +222,7 @@ class HostDevice : public Device {
     return StreamOf(stream).Synchronize();
   }
   absl::StatusOr<bool> IsCapturing(Stream stream) override {
-    return StreamOf(stream).IsCapturing();
+    return StreamOf(stream).capture().capturing();
   }
 
   absl::StatusOr<Event> CreateEvent() override { return Event{new HostEvent}; }
@@ -247,7 +253,7 @@ class HostDevice : public Device {
   }
 
   absl::StatusOr<std::unique_ptr<Module>> Load(const Binary& binary) override {
-    return LoadedModule::Create(loader_.get(), binary, info_);
+    return LoadedModule::Create(loader_.get(), binary, info_, [this] { DrainAll(); });
   }
 
   absl::StatusOr<int> BlocksPerSm(Function function, int threads, int64_t smem) override {
@@ -264,9 +270,86 @@ class HostDevice : public Device {
                       Stream stream) override {
     const auto& f = *static_cast<const HostFunction*>(function.handle);
     KVR_RETURN_IF_ERROR(CheckLaunch(info_, f, launch, attributes));
-    StreamOf(stream).Enqueue([this, &f, grid = launch.grid, block = launch.block,
-                              smem = launch.smem,
-                              args = std::make_shared<ParamBlock>(f, params)](BlockRunner* runner) {
+    return Enqueue(stream, KernelWork(f, launch, params));
+  }
+
+  absl::Status EncodeTensorMap(const TensorMapLaunch&, const void*, TensorMap*) override {
+    return Error(absl::StatusCode::kUnimplemented, "tensor maps need TMA, which host has not",
+                 "leave out 'host' from the variant's targets");
+  }
+
+  absl::Status Call(const LaunchFunction& function, const FunctionLaunch& launch,
+                    Stream stream) override {
+    return Enqueue(stream, [&function, call = std::make_shared<OwnedCall>(launch)](BlockRunner*) {
+      return function.Launch(call->launch());
+    });
+  }
+
+  absl::Status WithContext(absl::FunctionRef<absl::Status()> work) override { return work(); }
+
+ protected:
+  CapturingStream& CapturingOf(Stream stream) override { return StreamOf(stream).capture(); }
+
+  absl::StatusOr<HostWork> WorkOf(const NodeWork& work) override {
+    switch (work.kind) {
+      case NodeWork::Kind::kNothing:
+        break;
+      case NodeWork::Kind::kClear:
+        return std::make_shared<const HostStream::Work>(FillWork(work.data, 0, work.bytes));
+      case NodeWork::Kind::kKernel: {
+        const auto& f = *static_cast<const HostFunction*>(work.function.handle);
+        KVR_RETURN_IF_ERROR(CheckLaunch(info_, f, *work.launch, work.attributes));
+        return std::make_shared<const HostStream::Work>(KernelWork(f, *work.launch, work.params));
+      }
+    }
+    return nullptr;
+  }
+
+  absl::Status Replay(Stream stream, std::shared_ptr<const Sequence> sequence) override {
+    StreamOf(stream).Enqueue([sequence = std::move(sequence)](BlockRunner* runner) {
+      for (const Entry& entry : sequence->entries) {
+        if (entry.work != nullptr) KVR_RETURN_IF_ERROR((*entry.work)(runner));
+      }
+      return absl::OkStatus();
+    });
+    return absl::OkStatus();
+  }
+
+  absl::Status WaitNow(Stream stream, Stream earlier) override {
+    auto reached = std::make_shared<HostEvent>();
+    reached->Expect();
+    StreamOf(earlier).Enqueue(
+        [reached](BlockRunner*) {
+          reached->Happen();
+          return absl::OkStatus();
+        },
+        /*always=*/true);
+    StreamOf(stream).Enqueue([reached](BlockRunner*) { return reached->Wait().status(); },
+                             /*always=*/true);
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Enqueue(Stream stream, HostStream::Work work) {
+    HostStream& on = StreamOf(stream);
+    if (on.capture().capturing()) {
+      return RecordWork(on.capture(), std::make_shared<const HostStream::Work>(std::move(work)));
+    }
+    on.Enqueue(std::move(work));
+    return absl::OkStatus();
+  }
+
+  static HostStream::Work FillWork(void* dst, uint8_t value, int64_t bytes) {
+    return [=](BlockRunner*) {
+      if (bytes > 0) std::memset(dst, value, static_cast<size_t>(bytes));
+      return absl::OkStatus();
+    };
+  }
+
+  HostStream::Work KernelWork(const HostFunction& f, const KernelLaunch& launch,
+                              void* const* params) {
+    return [this, &f, grid = launch.grid, block = launch.block, smem = launch.smem,
+            args = std::make_shared<ParamBlock>(f, params)](BlockRunner* runner) {
       KernelCall call;
       call.entry = f.entry;
       call.params = args->pointers();
@@ -277,62 +360,11 @@ class HostDevice : public Device {
       call.static_smem = f.kernel.resources.smem_static;
       call.dynamic_smem = smem;
       return pool_.Run(call, runner);
-    });
-    return absl::OkStatus();
+    };
   }
-
-  absl::Status EncodeTensorMap(const TensorMapLaunch&, const void*, TensorMap*) override {
-    return Error(absl::StatusCode::kUnimplemented, "tensor maps need TMA, which host has not",
-                 "leave out 'host' from the variant's targets");
-  }
-
-  absl::Status Call(const LaunchFunction& function, const FunctionLaunch& launch,
-                    Stream stream) override {
-    StreamOf(stream).Enqueue([&function, call = std::make_shared<OwnedCall>(launch)](BlockRunner*) {
-      return function.Launch(call->launch());
-    });
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<std::unique_ptr<Graph>> Capture(
-      Stream stream, absl::FunctionRef<absl::Status()> enqueue) override {
-    if (stream.handle == nullptr) return DefaultStreamCannotCapture();
-    HostStream& on = StreamOf(stream);
-    KVR_RETURN_IF_ERROR(RefuseCapturing("Capture", on));
-    on.BeginCapture();
-    const absl::Status status = enqueue();
-    std::vector<HostStream::Work> work = on.EndCapture();
-    KVR_RETURN_IF_ERROR(status);
-    if (work.empty()) return CapturedNothing();
-    return std::make_unique<HostGraph>(this, std::move(work));
-  }
-
-  absl::Status WithContext(absl::FunctionRef<absl::Status()> work) override { return work(); }
-
- private:
-  class HostGraph : public Graph {
-   public:
-    HostGraph(HostDevice* device, std::vector<HostStream::Work> work)
-        : device_(device), work_(std::make_shared<const Sequence>(std::move(work))) {}
-
-    absl::Status Launch(Stream stream) override {
-      HostStream& on = device_->StreamOf(stream);
-      KVR_RETURN_IF_ERROR(RefuseCapturing("Graph::Launch", on));
-      on.Enqueue([work = work_](BlockRunner* runner) {
-        for (const HostStream::Work& piece : *work) KVR_RETURN_IF_ERROR(piece(runner));
-        return absl::OkStatus();
-      });
-      return absl::OkStatus();
-    }
-
-   private:
-    using Sequence = std::vector<HostStream::Work>;
-    HostDevice* device_;
-    const std::shared_ptr<const Sequence> work_;
-  };
 
   static absl::Status RefuseCapturing(std::string_view call, HostStream& stream) {
-    return stream.IsCapturing() ? RefusedWhileCapturing(call) : absl::OkStatus();
+    return stream.capture().capturing() ? RefusedWhileCapturing(call) : absl::OkStatus();
   }
 
   HostStream& StreamOf(Stream stream) {
@@ -349,16 +381,20 @@ class HostDevice : public Device {
 
   void DrainAll() {
     default_stream_.Drain();
-    std::lock_guard lock(mutex_);
-    for (auto& [handle, stream] : streams_) stream->Drain();
+    std::vector<std::shared_ptr<HostStream>> streams;
+    {
+      std::lock_guard lock(mutex_);
+      for (const auto& [handle, stream] : streams_) streams.push_back(stream);
+    }
+    for (const auto& stream : streams) stream->Drain();
   }
 
   const DeviceInfo info_;
   std::unique_ptr<ObjectLoader> loader_;
   BlockPool pool_;
   std::mutex mutex_;
-  HostStream default_stream_;
-  std::unordered_map<HostStream*, std::unique_ptr<HostStream>> streams_;
+  HostStream default_stream_{/*is_default=*/true};
+  std::unordered_map<HostStream*, std::shared_ptr<HostStream>> streams_;
 };
 
 }  // namespace

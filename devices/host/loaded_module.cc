@@ -11,9 +11,13 @@
 
 namespace kvr::host {
 
-absl::StatusOr<std::unique_ptr<LoadedModule>> LoadedModule::Create(ObjectLoader* loader,
-                                                                   const Binary& binary,
-                                                                   const DeviceInfo& info) {
+LoadedModule::~LoadedModule() {
+  if (object_ != nullptr) wait_for_launches_();
+}
+
+absl::StatusOr<std::unique_ptr<LoadedModule>> LoadedModule::Create(
+    ObjectLoader* loader, const Binary& binary, const DeviceInfo& info,
+    std::function<void()> wait_for_launches) {
   if (binary.target != info.target) {
     return Error(
         absl::StatusCode::kFailedPrecondition,
@@ -29,7 +33,7 @@ absl::StatusOr<std::unique_ptr<LoadedModule>> LoadedModule::Create(ObjectLoader*
     symbols.push_back(kernel.symbol);
     symbols.push_back(absl::StrCat(kernel.symbol, kParamsSuffix));
   }
-  std::unique_ptr<LoadedModule> module(new LoadedModule(info));
+  std::unique_ptr<LoadedModule> module(new LoadedModule(info, std::move(wait_for_launches)));
   std::vector<void*> addresses;
   KVR_ASSIGN_OR_RETURN(module->object_, loader->Load(binary.bytes, symbols, &addresses));
   if (const char* cpu = static_cast<const char*>(addresses[0]); cpu != CpuId()) {

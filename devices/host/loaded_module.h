@@ -2,14 +2,17 @@
 //
 // A binary in memory: its kernels with what a launch must know of them.
 //
-// Threading: Get may be called concurrently. The ObjectLoader must outlive the module.
+// Threading: Get may be called concurrently. The ObjectLoader must outlive the module. Destruction
+// waits for the launches in flight, so never on a thread that runs them.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/device.h"
@@ -39,15 +42,19 @@ struct HostFunction {
 
 class LoadedModule : public Module {
  public:
-  static absl::StatusOr<std::unique_ptr<LoadedModule>> Create(ObjectLoader* loader,
-                                                              const Binary& binary,
-                                                              const DeviceInfo& info);
+  // `wait_for_launches` is called before the code is unmapped.
+  static absl::StatusOr<std::unique_ptr<LoadedModule>> Create(
+      ObjectLoader* loader, const Binary& binary, const DeviceInfo& info,
+      std::function<void()> wait_for_launches);
+  ~LoadedModule() override;
   absl::StatusOr<Function> Get(std::string_view symbol, int64_t dynamic_smem) override;
 
  private:
-  explicit LoadedModule(const DeviceInfo& info) : info_(info) {}
+  LoadedModule(const DeviceInfo& info, std::function<void()> wait_for_launches)
+      : info_(info), wait_for_launches_(std::move(wait_for_launches)) {}
 
   const DeviceInfo info_;
+  const std::function<void()> wait_for_launches_;
   std::unique_ptr<LoadedObject> object_;
   std::vector<std::unique_ptr<HostFunction>> functions_;
 };

@@ -7,7 +7,7 @@
 
 namespace kvr::host {
 
-HostStream::HostStream() : thread_([this] { Loop(); }) {}
+HostStream::HostStream(bool is_default) : capture_(is_default), thread_([this] { Loop(); }) {}
 
 HostStream::~HostStream() {
   {
@@ -21,39 +21,25 @@ HostStream::~HostStream() {
 void HostStream::Enqueue(Work work, bool always) {
   {
     std::lock_guard lock(mutex_);
-    if (recording_.has_value()) {
-      recording_->push_back(std::move(work));
-      return;
-    }
     queue_.push_back({std::move(work), always});
+    ++enqueued_;
   }
   wake_.notify_one();
 }
 
+void HostStream::WaitForAll(std::unique_lock<std::mutex>& lock) {
+  done_one_.wait(lock, [this, now = enqueued_] { return done_ >= now; });
+}
+
 void HostStream::Drain() {
   std::unique_lock lock(mutex_);
-  idle_.wait(lock, [this] { return queue_.empty() && !busy_; });
+  WaitForAll(lock);
 }
 
 absl::Status HostStream::Synchronize() {
   std::unique_lock lock(mutex_);
-  idle_.wait(lock, [this] { return queue_.empty() && !busy_; });
+  WaitForAll(lock);
   return std::exchange(error_, absl::OkStatus());
-}
-
-void HostStream::BeginCapture() {
-  std::lock_guard lock(mutex_);
-  recording_.emplace();
-}
-
-std::vector<HostStream::Work> HostStream::EndCapture() {
-  std::lock_guard lock(mutex_);
-  return *std::exchange(recording_, std::nullopt);
-}
-
-bool HostStream::IsCapturing() {
-  std::lock_guard lock(mutex_);
-  return recording_.has_value();
 }
 
 void HostStream::Loop() {
@@ -65,15 +51,14 @@ void HostStream::Loop() {
     Item item = std::move(queue_.front());
     queue_.pop_front();
     const bool skip = !error_.ok() && !item.always;
-    busy_ = true;
     lock.unlock();
     absl::Status status;
     if (!skip) status = item.work(&runner);
-    item.work = nullptr;  // frees what it holds before the stream looks idle
+    item.work = nullptr;  // frees what it holds before it counts as done
     lock.lock();
-    busy_ = false;
     if (error_.ok()) error_ = std::move(status);
-    if (queue_.empty()) idle_.notify_all();
+    ++done_;
+    done_one_.notify_all();
   }
 }
 

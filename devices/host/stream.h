@@ -8,15 +8,15 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
-#include <optional>
 #include <thread>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "devices/capture_state.h"
 #include "devices/host/block_runner.h"
 
 namespace kvr::host {
@@ -26,19 +26,16 @@ class HostStream {
   // Gets the stream thread's own runner.
   using Work = std::function<absl::Status(BlockRunner*)>;
 
-  HostStream();
+  explicit HostStream(bool is_default = false);
   ~HostStream();  // finishes what is enqueued
 
   // `always`: not skipped after an error.
   void Enqueue(Work work, bool always = false);
-  void Drain();                // waits, reports nothing
-  absl::Status Synchronize();  // waits, reports the first error and forgets it
+  // Both wait for what is enqueued now, not for what others enqueue meanwhile.
+  void Drain();                // reports nothing
+  absl::Status Synchronize();  // reports the first error and forgets it
 
-  // From the one to the other, what is enqueued is kept and not run. Work that is to be kept must
-  // be able to run again.
-  void BeginCapture();
-  std::vector<Work> EndCapture();
-  bool IsCapturing();
+  CapturingStream& capture() { return capture_; }
 
  private:
   struct Item {
@@ -46,12 +43,14 @@ class HostStream {
     bool always;
   };
   void Loop();
+  void WaitForAll(std::unique_lock<std::mutex>& lock);
 
+  CapturingStream capture_;
   std::mutex mutex_;
-  std::condition_variable wake_, idle_;
+  std::condition_variable wake_, done_one_;
   std::deque<Item> queue_;
-  std::optional<std::vector<Work>> recording_;  // while it captures
-  bool busy_ = false, stop_ = false;
+  uint64_t enqueued_ = 0, done_ = 0;
+  bool stop_ = false;
   absl::Status error_;
   std::thread thread_;
 };

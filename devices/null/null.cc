@@ -280,8 +280,12 @@ class NullDeviceImpl final : public RecordingDevice<NullDevice, NullWork> {
     return found == replays_.end() ? 0 : found->second.load(std::memory_order_relaxed);
   }
 
+  void Invalidate(Stream stream) override {
+    InvalidateCapture(Of(stream)->capture, "a call that cannot be recorded was made");
+  }
+
   ~NullDeviceImpl() override {
-    Collect();
+    DropAll();
     for (const auto& [memory, bytes] : blocks_) ::operator delete(memory, kAlign);
   }
 

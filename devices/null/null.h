@@ -58,6 +58,9 @@ class NullDevice : public Device {
   virtual absl::StatusOr<std::vector<NullNode>> NodesOf(GraphExec exec) const = 0;
   // How often replays ran a kernel of this symbol, whichever its module.
   virtual int64_t Replays(std::string_view symbol) const = 0;
+  // Invalidates the capture of `stream`, as a call of the application that cannot be recorded does
+  // on a GPU.
+  virtual void Invalidate(Stream stream) = 0;
 };
 
 std::unique_ptr<NullDevice> OpenNull(DeviceInfo info = NullDeviceInfo());
