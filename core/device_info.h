@@ -16,6 +16,7 @@ struct DeviceInfo {
   std::string target;  // what binaries for it are compiled as: "sm_90a", "host"
   std::string uuid;    // empty for a profile
   std::string driver;  // version text
+  int ordinal = 0;     // of a GPU: as CUDA counts those that this process sees
 
   int sms = 1;
   int max_threads_per_block = 1024;
