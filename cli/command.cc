@@ -19,8 +19,8 @@ void OpOptions::AddOp(CLI::App* app) {
 
 void OpOptions::AddAxes(CLI::App* app) {
   app->add_option("--axes", axes,
-                  "shape, as in num_tokens=96,topk=512; repeat it for several; an axis left out "
-                  "takes the operation's default")
+                  "shape, as in num_tokens=96,topk=512, or several, as in num_tokens=1..8; "
+                  "repeatable; an axis left out takes the operation's default")
       ->type_name("A=N,...")
       ->allow_extra_args(false)
       ->take_all();
@@ -152,9 +152,11 @@ absl::StatusOr<std::vector<VariantPtr>> ChosenVariants(const Catalog& catalog,
 absl::StatusOr<std::vector<AxisVector>> ChosenShapes(const OpSpec& op, const OpOptions& options) {
   std::vector<AxisVector> shapes;
   for (const std::string& text : options.axes) {
-    KVR_ASSIGN_OR_RETURN(Axes axes, ParseAxes(text));
-    KVR_ASSIGN_OR_RETURN(AxisVector resolved, ResolveAxes(op, axes));
-    shapes.push_back(resolved);
+    KVR_ASSIGN_OR_RETURN(const std::vector<Axes> expanded, ExpandAxes(text));
+    for (const Axes& axes : expanded) {
+      KVR_ASSIGN_OR_RETURN(AxisVector resolved, ResolveAxes(op, axes));
+      shapes.push_back(resolved);
+    }
   }
   if (shapes.empty()) {
     KVR_ASSIGN_OR_RETURN(AxisVector resolved, ResolveAxes(op, {}));

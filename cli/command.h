@@ -121,7 +121,7 @@ absl::StatusOr<std::unique_ptr<Platform>> OpenPlatform(const GlobalOptions& glob
 // The op's variants that --variant names, all of them if none is named.
 absl::StatusOr<std::vector<VariantPtr>> ChosenVariants(const Catalog& catalog,
                                                        const OpOptions& options);
-// One AxisVector for each --axes; the op's defaults if none is given.
+// One AxisVector for each shape of each --axes; the op's defaults if none is given.
 absl::StatusOr<std::vector<AxisVector>> ChosenShapes(const OpSpec& op, const OpOptions& options);
 
 Json ConfigJson(const Config& config);

@@ -21,8 +21,8 @@ absl::Status FillRequest(const OpOptions& options, WorkRequest* request) {
 absl::StatusOr<std::vector<Axes>> ParseShapes(const OpOptions& options) {
   std::vector<Axes> shapes;
   for (const std::string& text : options.axes) {
-    KVR_ASSIGN_OR_RETURN(Axes axes, ParseAxes(text));
-    shapes.push_back(std::move(axes));
+    KVR_ASSIGN_OR_RETURN(std::vector<Axes> expanded, ExpandAxes(text));
+    for (Axes& axes : expanded) shapes.push_back(std::move(axes));
   }
   return shapes;
 }

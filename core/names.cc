@@ -109,10 +109,9 @@ absl::StatusOr<int64_t> ParseInteger(std::string_view text, bool negative) {
   return value;
 }
 
-absl::StatusOr<std::vector<std::pair<std::string, int64_t>>> ParseAssignments(std::string_view text,
-                                                                              std::string_view kind,
-                                                                              bool negative) {
-  std::vector<std::pair<std::string, int64_t>> result;
+absl::StatusOr<std::vector<std::pair<std::string_view, std::string_view>>> SplitAssignments(
+    std::string_view text, std::string_view kind) {
+  std::vector<std::pair<std::string_view, std::string_view>> result;
   if (text.empty()) return result;
   std::set<std::string_view> seen;
   for (std::string_view piece : Split(text, ',')) {
@@ -132,15 +131,24 @@ absl::StatusOr<std::vector<std::pair<std::string, int64_t>>> ParseAssignments(st
                    StrCat(Quoted(name), " in ", Quoted(piece), " is no ", kind, " name"),
                    "names are letters, digits and '_', without blanks");
     }
-    absl::StatusOr<int64_t> value = ParseInteger(piece.substr(equals + 1), negative);
-    if (!value.ok()) {
-      return WithContext(StrCat(kind, " '", name, "'"), value.status());
-    }
     if (!seen.insert(name).second) {
       return Error(absl::StatusCode::kInvalidArgument,
                    StrCat(kind, " '", name, "' is given twice in ", Quoted(text)),
                    "give each name once");
     }
+    result.emplace_back(name, piece.substr(equals + 1));
+  }
+  return result;
+}
+
+absl::StatusOr<std::vector<std::pair<std::string, int64_t>>> ParseAssignments(std::string_view text,
+                                                                              std::string_view kind,
+                                                                              bool negative) {
+  KVR_ASSIGN_OR_RETURN(const auto pieces, SplitAssignments(text, kind));
+  std::vector<std::pair<std::string, int64_t>> result;
+  for (const auto& [name, value_text] : pieces) {
+    absl::StatusOr<int64_t> value = ParseInteger(value_text, negative);
+    if (!value.ok()) return WithContext(StrCat(kind, " '", name, "'"), value.status());
     result.emplace_back(name, *value);
   }
   return result;

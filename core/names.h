@@ -43,6 +43,11 @@ absl::Status UnknownName(std::string_view kind, std::string_view name,
 // A whole decimal integer: no blanks, no '+', no leading zeros; '-' only where `negative` says so.
 absl::StatusOr<int64_t> ParseInteger(std::string_view text, bool negative);
 
+// "a=1,b=2..4" as ("a", "1"), ("b", "2..4"), in order; empty text is no assignment. Each name once.
+// The views point into `text`. Errors quote the piece and call the names `kind`.
+absl::StatusOr<std::vector<std::pair<std::string_view, std::string_view>>> SplitAssignments(
+    std::string_view text, std::string_view kind);
+
 // "a=1,b=2" in order; empty text is no assignment. Errors quote the piece and call the names
 // `kind`.
 absl::StatusOr<std::vector<std::pair<std::string, int64_t>>> ParseAssignments(std::string_view text,

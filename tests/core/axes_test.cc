@@ -31,6 +31,36 @@ TEST(Axes, MalformedTextIsRefusedWithTheFix) {
   EXPECT_THAT(ParseAxes("=1").status(), IsError(kInvalid, "''", "names are"));
 }
 
+TEST(Axes, ARangeStandsForEachOfItsValues) {
+  const std::vector<Axes> shapes = *ExpandAxes("num_tokens=1..96,topk=512");
+  ASSERT_EQ(shapes.size(), 96u);
+  EXPECT_EQ(shapes.front(), (Axes{{"num_tokens", 1}, {"topk", 512}}));
+  EXPECT_EQ(shapes.back(), (Axes{{"num_tokens", 96}, {"topk", 512}}));
+  EXPECT_EQ(
+      *ExpandAxes("a=0..1,b=5..6"),
+      (std::vector<Axes>{
+          {{"a", 0}, {"b", 5}}, {{"a", 0}, {"b", 6}}, {{"a", 1}, {"b", 5}}, {{"a", 1}, {"b", 6}}}));
+  EXPECT_EQ(*ExpandAxes(""), std::vector<Axes>{{}});
+  EXPECT_EQ(*ExpandAxes("a=7"), (std::vector<Axes>{{{"a", 7}}}));
+  EXPECT_EQ(ExpandAxes("a=9223372036854775807..9223372036854775807")->size(), 1u);
+}
+
+TEST(Axes, WhatIsNoRangeOrTooLargeAOneIsRefused) {
+  const absl::StatusCode out = absl::StatusCode::kOutOfRange;
+  EXPECT_EQ(ExpandAxes("a=1..65536")->size(), static_cast<size_t>(kMaxShapes));
+  EXPECT_THAT(ExpandAxes("a=1..65537").status(), IsError(out, "more than 65536 shapes", "fewer"));
+  EXPECT_THAT(ExpandAxes("a=1..300,b=1..300").status(), IsError(out, "65536", "tuning key"));
+  EXPECT_THAT(ExpandAxes("a=0..9223372036854775807").status(), IsError(out, "65536", "fewer"));
+  EXPECT_THAT(ExpandAxes("a=2..1").status(), IsError(kInvalid, "'2..1' is empty", "1..96"));
+  EXPECT_THAT(ExpandAxes("a=1..").status(), IsError(kInvalid, "axis 'a'", "decimal"));
+  EXPECT_THAT(ExpandAxes("a=..4").status(), IsError(kInvalid, "axis 'a'", "decimal"));
+  EXPECT_THAT(ExpandAxes("a=1...4").status(), IsError(kInvalid, "'.4'", "decimal"));
+  EXPECT_THAT(ExpandAxes("a=1..4..8").status(), IsError(kInvalid, "'4..8'", "decimal"));
+  EXPECT_THAT(ExpandAxes("a=1..4,a=2").status(), IsError(kInvalid, "given twice", "once"));
+  EXPECT_THAT(ExpandAxes("a=1..96 b=2").status(), IsError(kInvalid, "'96 b=2'", "decimal"));
+  EXPECT_THAT(ParseAxes("a=1..4").status(), IsError(kInvalid, "'1..4'", "decimal"));
+}
+
 TEST(Axes, TextRoundTrips) {
   std::mt19937_64 random(7);
   for (int i = 0; i < 500; ++i) {
