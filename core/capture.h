@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every device answers where a capture, or a call during one, cannot be (Device::Capture).
+// What every device answers where a capture, or a call during one, cannot be.
 //
 // Threading: pure functions. All are kFailedPrecondition.
 #pragma once

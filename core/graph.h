@@ -59,11 +59,14 @@ struct NodeWork {
   int64_t bytes = 0;
 };
 
-// A copy of a graph, to edit and to bring executables of that graph to what it holds.
+// A copy of a graph, to edit and to bring executables of that graph to what it holds; outlived by
+// its device. An executable that a copy gave other cluster dimensions is edited by copies from then
+// on: SetNode does not know of them.
 class GraphCopy {
  public:
   virtual ~GraphCopy() = default;
-  // `node`: as Recording::Add gave it.
+  // `node`: as Recording::Add gave it. kFailedPrecondition: other attributes than the node's. After
+  // any other error, set the slot again before the next Update.
   virtual absl::Status Set(Node node, const NodeWork& work) = 0;
   // All slots at once. kFailedPrecondition: the executable has other nodes than this copy (some
   // were captured after it was made), or an edge that cannot serve. It then keeps what it had.
@@ -77,7 +80,8 @@ class Recording {
   // Of this capture, unlike any other's in the process; the same on every stream that has joined.
   virtual uint64_t id() const = 0;
   // Enqueues `work` on `stream`, which belongs to this capture, as one node. `work.attributes` stay
-  // the node's for good.
+  // the node's for good, whatever the kind of work: a spare slot is recorded with those of the
+  // kernels that may come. Work that is no kernel fits every node.
   virtual absl::StatusOr<Node> Add(const NodeWork& work, Stream stream) = 0;
   // What is recorded so far. The copy does not keep alive what this object has retained.
   virtual absl::StatusOr<std::unique_ptr<GraphCopy>> Copy() = 0;

@@ -7,7 +7,8 @@
 //
 // KVR_CUDA_FUNCTIONS lists each entry once: member of Driver, the symbol asked for, the version of
 // the API asked for (11040 = CUDA 11.4: the newest behaviour that an entry got up to there),
-// whether a driver must have it, and its parameters. All return Result.
+// whether a driver must have it, and its parameters. All return Result. A symbol whose parameters
+// changed is listed once per form.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +27,8 @@ using EventHandle = struct EventTag*;
 using GraphHandle = struct GraphTag*;
 using GraphNode = struct GraphNodeTag*;
 using GraphExecHandle = struct GraphExecTag*;
+using UserObject = struct UserObjectTag*;
+struct EdgeData;  // CUgraphEdgeData; never looked into
 
 struct Uuid {
   unsigned char bytes[16];
@@ -53,6 +56,23 @@ struct LaunchConfig {
   unsigned attribute_count;
 };
 
+struct KernelNodeParams {  // CUDA_KERNEL_NODE_PARAMS_v2
+  FunctionHandle function;
+  unsigned grid_x, grid_y, grid_z;
+  unsigned block_x, block_y, block_z;
+  unsigned smem_bytes;
+  void** params;
+  void** extra;
+  void* kernel;
+  Context context;
+};
+
+struct GraphUpdateInfo {  // CUgraphExecUpdateResultInfo
+  int result;
+  GraphNode error_node;
+  GraphNode error_from_node;
+};
+
 enum : int {  // CUresult, those that KVR tells apart
   kSuccess = 0,
   kInvalidValue = 1,
@@ -70,6 +90,7 @@ enum : int {  // CUresult, those that KVR tells apart
   kUnsupportedPtxVersion = 222,
   kInvalidSource = 300,
   kInvalidHandle = 400,
+  kIllegalState = 401,
   kNotFound = 500,
   kLaunchOutOfResources = 701,
   kCooperativeLaunchTooLarge = 720,
@@ -78,8 +99,12 @@ enum : int {  // CUresult, those that KVR tells apart
   kSystemDriverMismatch = 803,
   kCompatNotSupported = 804,
   kStreamCaptureUnsupported = 900,
-  kStreamCaptureWrongThread = 908,
+  kStreamCaptureInvalidated = 901,
+  kStreamCaptureUnmatched = 903,
+  kStreamCaptureUnjoined = 904,
   kStreamCaptureImplicit = 906,
+  kStreamCaptureWrongThread = 908,
+  kGraphUpdateFailure = 910,
   kInvalidClusterSize = 912,
 };
 
@@ -109,7 +134,16 @@ enum : int { kJitErrorLogBuffer = 5, kJitErrorLogBufferSizeBytes = 6 };  // CUji
 enum : int { kLaunchCooperative = 2, kLaunchCluster = 4, kLaunchProgrammatic = 6 };
 enum : int { kCaptureNone = 0, kCaptureActive = 1, kCaptureInvalidated = 2 };
 enum : int { kCaptureModeGlobal = 0, kCaptureModeThreadLocal = 1, kCaptureModeRelaxed = 2 };
-enum : unsigned { kStreamNonBlocking = 1, kEventDefault = 0 };
+enum : unsigned { kStreamNonBlocking = 1, kEventDefault = 0, kEventDisableTiming = 2 };
+enum : unsigned { kUserObjectNoDestructorSync = 1, kGraphUserObjectMove = 1 };
+enum : int {  // CUgraphExecUpdateResult
+  kGraphUpdateTopologyChanged = 2,
+  kGraphUpdateNodeTypeChanged = 3,
+  kGraphUpdateParametersChanged = 5,
+  kGraphUpdateNotSupported = 6,
+  kGraphUpdateFunctionUnsupported = 7,
+  kGraphUpdateAttributesChanged = 8,
+};
 enum : uint64_t { kLegacyStream = 1 };  // flag of cuGetProcAddress
 
 enum : int {  // CUtensorMapDataType
@@ -158,6 +192,8 @@ enum : int { kTensorMapFillZeros = 0 };       // CUtensorMapFloatOOBfill
   X(StreamSynchronize, cuStreamSynchronize, 2000, true, (StreamHandle))                              \
   X(StreamIsCapturing, cuStreamIsCapturing, 10000, true, (StreamHandle, int*))                       \
   X(ThreadExchangeCaptureMode, cuThreadExchangeStreamCaptureMode, 10010, true, (int*))               \
+  X(StreamGetCaptureInfoV2, cuStreamGetCaptureInfo, 11030, true, (StreamHandle, int*, uint64_t*, GraphHandle*, const GraphNode**, size_t*)) \
+  X(StreamGetCaptureInfo, cuStreamGetCaptureInfo, 12030, false, (StreamHandle, int*, uint64_t*, GraphHandle*, const GraphNode**, const EdgeData**, size_t*)) \
   X(StreamBeginCapture, cuStreamBeginCapture, 10010, true, (StreamHandle, int))                      \
   X(StreamEndCapture, cuStreamEndCapture, 10000, true, (StreamHandle, GraphHandle*))                 \
   X(GraphDestroy, cuGraphDestroy, 10000, true, (GraphHandle))                                        \
@@ -166,8 +202,19 @@ enum : int { kTensorMapFillZeros = 0 };       // CUtensorMapFloatOOBfill
   X(GraphUpload, cuGraphUpload, 11010, true, (GraphExecHandle, StreamHandle))                        \
   X(GraphLaunch, cuGraphLaunch, 10000, true, (GraphExecHandle, StreamHandle))                        \
   X(GraphExecDestroy, cuGraphExecDestroy, 10000, true, (GraphExecHandle))                            \
+  X(GraphExecUpdate, cuGraphExecUpdate, 12000, true, (GraphExecHandle, GraphHandle, GraphUpdateInfo*)) \
+  X(GraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams, 12000, true, (GraphExecHandle, GraphNode, const KernelNodeParams*)) \
+  X(GraphClone, cuGraphClone, 10000, true, (GraphHandle*, GraphHandle))                              \
+  X(GraphNodeFindInClone, cuGraphNodeFindInClone, 10000, true, (GraphNode*, GraphNode, GraphHandle)) \
+  X(GraphKernelNodeSetParams, cuGraphKernelNodeSetParams, 12000, true, (GraphNode, const KernelNodeParams*)) \
+  X(GraphKernelNodeSetAttribute, cuGraphKernelNodeSetAttribute, 11000, true, (GraphNode, int, const void*)) \
+  X(UserObjectCreate, cuUserObjectCreate, 11030, true, (UserObject*, void*, void (*)(void*), unsigned, unsigned)) \
+  X(UserObjectRelease, cuUserObjectRelease, 11030, true, (UserObject, unsigned))                     \
+  X(GraphRetainUserObject, cuGraphRetainUserObject, 11030, true, (GraphHandle, UserObject, unsigned, unsigned)) \
+  X(GraphReleaseUserObject, cuGraphReleaseUserObject, 11030, true, (GraphHandle, UserObject, unsigned)) \
   X(EventCreate, cuEventCreate, 2000, true, (EventHandle*, unsigned))                                \
   X(EventDestroy, cuEventDestroy, 4000, true, (EventHandle))                                         \
+  X(StreamWaitEvent, cuStreamWaitEvent, 3020, true, (StreamHandle, EventHandle, unsigned))           \
   X(EventRecord, cuEventRecord, 2000, true, (EventHandle, StreamHandle))                             \
   X(EventSynchronize, cuEventSynchronize, 2000, true, (EventHandle))                                 \
   X(EventElapsedTime, cuEventElapsedTime, 2000, true, (float*, EventHandle, EventHandle))            \

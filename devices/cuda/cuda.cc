@@ -13,8 +13,10 @@
 #include "devices/cuda/driver.h"
 #include "devices/cuda/graph.h"
 #include "devices/cuda/info.h"
+#include "devices/cuda/launch.h"
 #include "devices/cuda/module.h"
 #include "devices/cuda/nvml.h"
+#include "devices/cuda/recording.h"
 #include "devices/cuda/tensor_map.h"
 
 // Calls the driver with the device's context current; an error carries the call's name.
@@ -37,8 +39,6 @@ cuda::FunctionHandle Of(Function function) {
 }
 cuda::DevicePtr Of(const void* memory) { return reinterpret_cast<uintptr_t>(memory); }
 
-std::string Text(const Dim3& dim) { return StrCat(dim.x, "x", dim.y, "x", dim.z); }
-
 absl::Status CheckBytes(std::string_view call, int64_t bytes) {
   if (bytes >= 0) return absl::OkStatus();
   return Error(absl::StatusCode::kInvalidArgument, StrCat(call, ": ", bytes, " bytes"),
@@ -55,9 +55,12 @@ class CudaDevice : public Device {
         context_(context),
         primary_(primary),
         info_(std::move(info)),
-        throttle_(cuda::PciBusId(driver, device)) {}
+        throttle_(cuda::PciBusId(driver, device)),
+        captures_(std::make_unique<cuda::Captures>(driver, context, info_)) {}
 
   ~CudaDevice() override {
+    captures_->Close();  // while there is a device for what graphs have retained
+    captures_.reset();   // and a context
     if (primary_) driver_.PrimaryCtxRelease(device_);
   }
 
@@ -179,15 +182,7 @@ class CudaDevice : public Device {
                       Stream stream) override {
     const cuda::ScopedContext current(driver_, context_);
     if (!current.ok()) return current.status();
-    const bool plain = attributes == LaunchAttributes{} && launch.cluster.volume() == 1;
-    const cuda::Result result =
-        plain ? LaunchPlain(function, launch, params, stream)
-              : LaunchWithAttributes(function, launch, attributes, params, stream);
-    if (result == cuda::kSuccess) return absl::OkStatus();
-    const std::string detail =
-        StrCat("grid ", Text(launch.grid), ", block ", Text(launch.block), ", cluster ",
-               Text(launch.cluster), ", ", launch.smem, " bytes of dynamic shared memory");
-    return cuda::ErrorFrom(driver_, result, plain ? "cuLaunchKernel" : "cuLaunchKernelEx", detail);
+    return cuda::LaunchKernel(driver_, Of(function), launch, attributes, params, Of(stream));
   }
 
   absl::Status EncodeTensorMap(const TensorMapLaunch& map, const void* data,
@@ -206,10 +201,28 @@ class CudaDevice : public Device {
     return function.Launch(on_stream);
   }
 
-  absl::StatusOr<std::unique_ptr<Graph>> Capture(
-      Stream stream, absl::FunctionRef<absl::Status()> enqueue) override {
-    return cuda::CaptureGraph(driver_, context_, Of(stream), enqueue);
+  absl::Status BeginCapture(Stream stream, CaptureMode mode) override {
+    return cuda::BeginCapture(driver_, context_, Of(stream), mode);
   }
+
+  absl::StatusOr<std::unique_ptr<Graph>> EndCapture(Stream stream, bool keep_graph) override {
+    return cuda::EndCapture(driver_, context_, Of(stream), keep_graph);
+  }
+
+  absl::Status Wait(Stream stream, Stream earlier) override {
+    return cuda::Wait(driver_, context_, Of(stream), Of(earlier));
+  }
+
+  absl::StatusOr<std::unique_ptr<Recording>> RecordingOf(Stream stream) override {
+    return captures_->RecordingOf(Of(stream));
+  }
+
+  absl::Status SetNode(GraphExec exec, Node node, const NodeWork& work) override {
+    return captures_->SetNode(static_cast<cuda::GraphExecHandle>(exec.handle),
+                              static_cast<cuda::GraphNode>(node.handle), work);
+  }
+
+  void Collect() override { captures_->Collect(); }
 
   absl::Status WithContext(absl::FunctionRef<absl::Status()> work) override {
     const cuda::ScopedBackgroundWork current(driver_, context_);
@@ -227,54 +240,13 @@ class CudaDevice : public Device {
     return cuda::RefuseCapturing(driver_, call, Of(stream));
   }
 
-  cuda::Result LaunchPlain(Function function, const KernelLaunch& launch, void* const* params,
-                           Stream stream) {
-    const Dim3& grid = launch.grid;
-    const Dim3& block = launch.block;
-    return driver_.LaunchKernel(Of(function), grid.x, grid.y, grid.z, block.x, block.y, block.z,
-                                static_cast<unsigned>(launch.smem), Of(stream),
-                                const_cast<void**>(params), nullptr);
-  }
-
-  cuda::Result LaunchWithAttributes(Function function, const KernelLaunch& launch,
-                                    const LaunchAttributes& attributes, void* const* params,
-                                    Stream stream) {
-    std::array<cuda::LaunchAttribute, 3> list;
-    unsigned count = 0;
-    if (launch.cluster.volume() != 1) {
-      cuda::LaunchAttribute& attribute = list[count++];
-      attribute.id = cuda::kLaunchCluster;
-      attribute.value.cluster = {launch.cluster.x, launch.cluster.y, launch.cluster.z};
-    }
-    if (attributes.cooperative) {
-      cuda::LaunchAttribute& attribute = list[count++];
-      attribute.id = cuda::kLaunchCooperative;
-      attribute.value.cooperative = 1;
-    }
-    if (attributes.programmatic) {
-      cuda::LaunchAttribute& attribute = list[count++];
-      attribute.id = cuda::kLaunchProgrammatic;
-      attribute.value.programmatic = 1;
-    }
-    const cuda::LaunchConfig config = {.grid_x = launch.grid.x,
-                                       .grid_y = launch.grid.y,
-                                       .grid_z = launch.grid.z,
-                                       .block_x = launch.block.x,
-                                       .block_y = launch.block.y,
-                                       .block_z = launch.block.z,
-                                       .smem_bytes = static_cast<unsigned>(launch.smem),
-                                       .stream = Of(stream),
-                                       .attributes = list.data(),
-                                       .attribute_count = count};
-    return driver_.LaunchKernelEx(&config, Of(function), const_cast<void**>(params), nullptr);
-  }
-
   const cuda::Driver& driver_;
   const cuda::DeviceHandle device_;
   const cuda::Context context_;
   const bool primary_;
   const DeviceInfo info_;
   cuda::Throttle throttle_;
+  std::unique_ptr<cuda::Captures> captures_;
 };
 
 }  // namespace

@@ -19,11 +19,14 @@ std::string InstallFix() {
   return StrCat("install NVIDIA driver ", kMinimumDriverText, " or newer");
 }
 
+// A form newer than the driver itself is not asked for: the answer might be an older form, which
+// takes other parameters.
 template <typename F>
-absl::Status Look(GetProcAddress get, const char* symbol, int version, bool required, F** out) {
+absl::Status Look(GetProcAddress get, int api, const char* symbol, int version, bool required,
+                  F** out) {
   void* address = nullptr;
-  const Result result = get(symbol, &address, version, kLegacyStream, nullptr);
-  if (result == kSuccess && address != nullptr) {
+  if (version <= api && get(symbol, &address, version, kLegacyStream, nullptr) == kSuccess &&
+      address != nullptr) {
     *out = reinterpret_cast<F*>(address);
     return absl::OkStatus();
   }
@@ -75,6 +78,8 @@ Meaning MeaningOf(Result result) {
               "cooperative launch"};
     case kInvalidClusterSize:
       return {Code::kInvalidArgument, "use a smaller cluster whose extents divide the grid's"};
+    case kIllegalState:
+      return {Code::kFailedPrecondition, "call it once, on a stream or graph in the right state"};
     case kInvalidImage:
     case kInvalidSource:
     case kInvalidPtx:
@@ -139,7 +144,7 @@ absl::StatusOr<Driver> LoadDriver(const char* library) {
         InstallFix());
   }
 #define KVR_CUDA_LOOK(member, symbol, since, required, parameters) \
-  KVR_RETURN_IF_ERROR(Look(get, #symbol, since, required, &driver.member));
+  KVR_RETURN_IF_ERROR(Look(get, driver.api_version, #symbol, since, required, &driver.member));
   KVR_CUDA_FUNCTIONS(KVR_CUDA_LOOK)
 #undef KVR_CUDA_LOOK
   return driver;

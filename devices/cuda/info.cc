@@ -93,6 +93,7 @@ absl::StatusOr<DeviceInfo> ReadDeviceInfo(const Driver& driver, DeviceHandle dev
   info.target = TargetOf(major, attribute(kComputeCapabilityMinor));
   info.uuid = UuidText(uuid);
   info.driver = DriverText(driver);
+  info.ordinal = device;  // what the driver hands out as a CUdevice
   info.sms = attribute(kMultiprocessorCount);
   info.max_threads_per_block = attribute(kMaxThreadsPerBlock);
   info.max_threads_per_sm = attribute(kMaxThreadsPerMultiprocessor);

@@ -75,6 +75,29 @@ KVR_SAME_OFFSET(stream, hStream);
 KVR_SAME_OFFSET(attributes, attrs);
 KVR_SAME_OFFSET(attribute_count, numAttrs);
 
+static_assert(sizeof(KernelNodeParams) == sizeof(CUDA_KERNEL_NODE_PARAMS));
+#define KVR_SAME_NODE_OFFSET(ours, theirs) \
+  static_assert(offsetof(KernelNodeParams, ours) == offsetof(CUDA_KERNEL_NODE_PARAMS, theirs))
+KVR_SAME_NODE_OFFSET(function, func);
+KVR_SAME_NODE_OFFSET(grid_x, gridDimX);
+KVR_SAME_NODE_OFFSET(grid_y, gridDimY);
+KVR_SAME_NODE_OFFSET(grid_z, gridDimZ);
+KVR_SAME_NODE_OFFSET(block_x, blockDimX);
+KVR_SAME_NODE_OFFSET(block_y, blockDimY);
+KVR_SAME_NODE_OFFSET(block_z, blockDimZ);
+KVR_SAME_NODE_OFFSET(smem_bytes, sharedMemBytes);
+KVR_SAME_NODE_OFFSET(params, kernelParams);
+KVR_SAME_NODE_OFFSET(extra, extra);
+KVR_SAME_NODE_OFFSET(kernel, kern);
+KVR_SAME_NODE_OFFSET(context, ctx);
+
+static_assert(sizeof(GraphUpdateInfo) == sizeof(CUgraphExecUpdateResultInfo));
+static_assert(offsetof(GraphUpdateInfo, result) == offsetof(CUgraphExecUpdateResultInfo, result));
+static_assert(offsetof(GraphUpdateInfo, error_node) ==
+              offsetof(CUgraphExecUpdateResultInfo, errorNode));
+static_assert(offsetof(GraphUpdateInfo, error_from_node) ==
+              offsetof(CUgraphExecUpdateResultInfo, errorFromNode));
+
 #define KVR_SAME(ours, theirs) static_assert(static_cast<int>(ours) == static_cast<int>(theirs))
 KVR_SAME(kSuccess, CUDA_SUCCESS);
 KVR_SAME(kInvalidValue, CUDA_ERROR_INVALID_VALUE);
@@ -92,6 +115,7 @@ KVR_SAME(kInvalidPtx, CUDA_ERROR_INVALID_PTX);
 KVR_SAME(kUnsupportedPtxVersion, CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
 KVR_SAME(kInvalidSource, CUDA_ERROR_INVALID_SOURCE);
 KVR_SAME(kInvalidHandle, CUDA_ERROR_INVALID_HANDLE);
+KVR_SAME(kIllegalState, CUDA_ERROR_ILLEGAL_STATE);
 KVR_SAME(kNotFound, CUDA_ERROR_NOT_FOUND);
 KVR_SAME(kLaunchOutOfResources, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
 KVR_SAME(kCooperativeLaunchTooLarge, CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
@@ -100,8 +124,12 @@ KVR_SAME(kNotSupported, CUDA_ERROR_NOT_SUPPORTED);
 KVR_SAME(kSystemDriverMismatch, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
 KVR_SAME(kCompatNotSupported, CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE);
 KVR_SAME(kStreamCaptureUnsupported, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+KVR_SAME(kStreamCaptureInvalidated, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+KVR_SAME(kStreamCaptureUnmatched, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+KVR_SAME(kStreamCaptureUnjoined, CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
 KVR_SAME(kStreamCaptureImplicit, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
 KVR_SAME(kStreamCaptureWrongThread, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+KVR_SAME(kGraphUpdateFailure, CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
 KVR_SAME(kInvalidClusterSize, CUDA_ERROR_INVALID_CLUSTER_SIZE);
 
 KVR_SAME(kMaxThreadsPerBlock, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
@@ -135,6 +163,15 @@ KVR_SAME(kCaptureModeThreadLocal, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 KVR_SAME(kCaptureModeRelaxed, CU_STREAM_CAPTURE_MODE_RELAXED);
 KVR_SAME(kStreamNonBlocking, CU_STREAM_NON_BLOCKING);
 KVR_SAME(kEventDefault, CU_EVENT_DEFAULT);
+KVR_SAME(kEventDisableTiming, CU_EVENT_DISABLE_TIMING);
+KVR_SAME(kUserObjectNoDestructorSync, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+KVR_SAME(kGraphUserObjectMove, CU_GRAPH_USER_OBJECT_MOVE);
+KVR_SAME(kGraphUpdateTopologyChanged, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
+KVR_SAME(kGraphUpdateNodeTypeChanged, CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED);
+KVR_SAME(kGraphUpdateParametersChanged, CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED);
+KVR_SAME(kGraphUpdateNotSupported, CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED);
+KVR_SAME(kGraphUpdateFunctionUnsupported, CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE);
+KVR_SAME(kGraphUpdateAttributesChanged, CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED);
 KVR_SAME(kLegacyStream, CU_GET_PROC_ADDRESS_LEGACY_STREAM);
 KVR_SAME(kTensorMapUint8, CU_TENSOR_MAP_DATA_TYPE_UINT8);
 KVR_SAME(kTensorMapInt32, CU_TENSOR_MAP_DATA_TYPE_INT32);

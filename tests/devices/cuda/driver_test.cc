@@ -36,6 +36,8 @@ TEST_F(FakeDriver, WithEverythingLoads) {
   EXPECT_EQ(driver->api_version, 12000);
   EXPECT_NE(driver->LaunchKernelEx, nullptr);
   EXPECT_EQ(driver->FuncLoad, nullptr) << "newer than this driver, and optional";
+  EXPECT_NE(driver->StreamGetCaptureInfoV2, nullptr);
+  EXPECT_EQ(driver->StreamGetCaptureInfo, nullptr) << "this driver knows the older form only";
   EXPECT_EQ(InitDriver(*driver), absl::OkStatus());
 }
 
@@ -44,6 +46,7 @@ TEST_F(FakeDriver, OfALaterVersionHasOptionalEntries) {
   const auto driver = LoadDriver(KVR_FAKE_DRIVER);
   ASSERT_TRUE(driver.ok()) << driver.status();
   EXPECT_NE(driver->FuncLoad, nullptr);
+  EXPECT_NE(driver->StreamGetCaptureInfo, nullptr);
 }
 
 TEST_F(FakeDriver, TooOldSaysWhatItIsAndWhatIsNeeded) {

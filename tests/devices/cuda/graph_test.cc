@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
 
@@ -36,8 +37,9 @@ class CaptureOnFakeDriver : public testing::Test {
     unsetenv("FAKE_CUDA_NODES");
   }
 
-  absl::StatusOr<std::unique_ptr<Graph>> Capture(absl::Status enqueued = absl::OkStatus()) {
-    return CaptureGraph(driver_, nullptr, stream_, [&] { return enqueued; });
+  absl::StatusOr<std::unique_ptr<Graph>> Capture(bool keep_graph = false) {
+    KVR_RETURN_IF_ERROR(BeginCapture(driver_, nullptr, stream_, CaptureMode::kThreadLocal));
+    return EndCapture(driver_, nullptr, stream_, keep_graph);
   }
 
   Driver driver_;
@@ -87,10 +89,36 @@ TEST_F(CaptureOnFakeDriver, EachCallThatFailsIsNamedAndWhatWasMadeIsDestroyed) {
   EXPECT_TRUE(Capture().ok());
 }
 
-TEST_F(CaptureOnFakeDriver, TheReasonIsToldRatherThanTheInvalidationThatFollowsFromIt) {
-  setenv("FAKE_CUDA_FAILS", "cuStreamEndCapture 901", 1);
-  EXPECT_EQ(Capture(absl::CancelledError("why")).status(), absl::CancelledError("why"));
-  EXPECT_STREQ(calls_(), "StreamBeginCapture StreamEndCapture");
+TEST_F(CaptureOnFakeDriver, AGraphThatIsKeptIsDestroyedAfterItsExecutable) {
+  {
+    const auto graph = Capture(/*keep_graph=*/true);
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    EXPECT_NE((*graph)->exec().handle, nullptr);
+    EXPECT_STREQ(calls_(),
+                 "StreamBeginCapture StreamEndCapture GraphGetNodes GraphInstantiateWithFlags "
+                 "GraphUpload");
+  }
+  EXPECT_STREQ(calls_(), "GraphExecDestroy GraphDestroy");
+}
+
+TEST_F(CaptureOnFakeDriver, WhyACaptureCannotEndComesWithWhatToDo) {
+  const struct {
+    const char* fails;
+    const char* fix;
+  } cases[] = {
+      {"cuStreamEndCapture 401", "begin the capture"},
+      {"cuStreamEndCapture 900", "allocate, load and synchronize before"},
+      {"cuStreamEndCapture 901", "allocate, load and synchronize before"},
+      {"cuStreamEndCapture 903", "on the stream that began it"},
+      {"cuStreamEndCapture 904", "wait for every stream that joined"},
+      {"cuStreamEndCapture 908", "on the thread that began it"},
+  };
+  for (const auto& c : cases) {
+    setenv("FAKE_CUDA_FAILS", c.fails, 1);
+    const absl::Status status = Capture().status();
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << c.fails;
+    EXPECT_THAT(std::string(Fix(status)), HasSubstr(c.fix)) << c.fails;
+  }
 }
 
 TEST_F(CaptureOnFakeDriver, AnEmptyGraphIsRefused) {
@@ -109,15 +137,33 @@ TEST_F(CaptureOnFakeDriver, ALaunchThatFailsIsReported) {
 }
 
 TEST_F(CaptureOnFakeDriver, TheDefaultStreamAndOneThatCapturesAreRefusedUntouched) {
-  EXPECT_EQ(
-      CaptureGraph(driver_, nullptr, nullptr, [] { return absl::OkStatus(); }).status().code(),
-      StatusCode::kFailedPrecondition);
+  EXPECT_EQ(BeginCapture(driver_, nullptr, nullptr, CaptureMode::kGlobal).code(),
+            StatusCode::kFailedPrecondition);
   EXPECT_STREQ(calls_(), "");
-  const auto graph = CaptureGraph(driver_, nullptr, stream_, [&] {
-    EXPECT_EQ(Capture().status().code(), StatusCode::kFailedPrecondition);
-    return absl::OkStatus();
-  });
-  EXPECT_TRUE(graph.ok()) << graph.status();
+  ASSERT_EQ(BeginCapture(driver_, nullptr, stream_, CaptureMode::kGlobal), absl::OkStatus());
+  calls_();
+  EXPECT_EQ(BeginCapture(driver_, nullptr, stream_, CaptureMode::kGlobal).code(),
+            StatusCode::kFailedPrecondition);
+  EXPECT_STREQ(calls_(), "");
+  EXPECT_TRUE(EndCapture(driver_, nullptr, stream_, false).ok());
+}
+
+TEST_F(CaptureOnFakeDriver, WaitUsesAnEventOfItsOwn) {
+  int place = 0;
+  const auto other = reinterpret_cast<StreamHandle>(&place);
+  EXPECT_EQ(Wait(driver_, nullptr, other, stream_), absl::OkStatus());
+  EXPECT_STREQ(calls_(), "EventCreate EventRecord StreamWaitEvent EventDestroy");
+  EXPECT_EQ(Wait(driver_, nullptr, other, other), absl::OkStatus());
+  EXPECT_STREQ(calls_(), "");
+  for (const char* fails : {"cuEventCreate 2", "cuEventRecord 400", "cuStreamWaitEvent 905"}) {
+    setenv("FAKE_CUDA_FAILS", fails, 1);
+    const absl::Status status = Wait(driver_, nullptr, other, stream_);
+    EXPECT_THAT(std::string(What(status)), HasSubstr(std::string(fails, std::strchr(fails, ' '))));
+    const std::string calls = calls_();
+    EXPECT_EQ(calls.find("EventDestroy") != std::string::npos,
+              std::string_view(fails) != "cuEventCreate 2")
+        << calls;
+  }
 }
 
 }  // namespace
