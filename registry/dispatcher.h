@@ -12,9 +12,9 @@
 //   captured   a launch whose stream captures is recorded: in the scope of its capture
 //              (registry/capture_scope.h), else fixed for good.
 //   retired    a binary is unloaded when no key, no generation of the history, no BoundLaunch and
-//   no
-//              graph has it, and its work in flight has ended; on the thread that publishes or
-//              collects, never in a launch.
+//              no graph has it, and its work in flight has ended; on the thread that publishes or
+//              collects, never in a launch. A BoundLaunch lets go of an old one at its next launch,
+//              so one that lies idle keeps what it launched last.
 //
 // All axes of a loaded key launch alike, whether these were loaded or others of their bucket. A key
 // that is not loaded, or that the generation does not select for an op it speaks of, or whose
@@ -28,6 +28,7 @@
 #pragma once
 
 #include <atomic>
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -91,13 +92,15 @@ struct LoadReport {
   std::vector<LoadItem> items;  // in the order asked for
   absl::Status fallback;        // the op's baseline; not ready: misses cannot be served
   int64_t workspace_bytes = 0;  // what each stream has now
+  bool unchanged = false;       // a publication of what serves already: nothing was done
   bool ready() const;
-  std::string Text() const;  // a line an item, then what failed and why
+  // A line for all shapes of one key with one answer, then what failed and why.
+  std::string Text() const;
 };
 
 struct Counters {
-  uint64_t misses = 0;            // the next three together
-  uint64_t not_loaded = 0;        // by MissReason
+  uint64_t misses = 0;      // the next three together
+  uint64_t not_loaded = 0;  // by MissReason
   uint64_t not_selected = 0;
   uint64_t not_fitting = 0;
   uint64_t baseline = 0;          // ... of these, served by the baseline
@@ -155,6 +158,11 @@ class Dispatcher {
   // failure leaves everything else as it was. The status is an error only when nothing could be
   // tried: unknown op, frozen.
   absl::StatusOr<LoadReport> Load(std::string_view op, absl::Span<const Axes> shapes);
+  // The shapes that `ranges` stands for: "num_tokens=1..96,topk=512" (ExpandAxes, core/axes.h).
+  template <std::convertible_to<std::string_view> Text>
+  absl::StatusOr<LoadReport> Load(std::string_view op, const Text& ranges) {
+    return LoadRanges(op, ranges);
+  }
   // Gives `stream` its workspaces: for eager launches and for captures into `pool`
   // (CaptureOptions::pool). Streams not prepared get the eager one, and that of the pool "", at
   // their first launch while thawed and not capturing.
@@ -174,15 +182,18 @@ class Dispatcher {
                                                             const CaptureOptions& options = {});
 
   // Prepares all that is loaded under `next`, then swaps. On error the old generation serves on.
-  // Either way the journal is told; `why` says trigger, who and reason, the rest is filled in.
+  // One of the digest that serves already changes nothing, generation() included, and its report
+  // says so. In any case the journal is told; `why` says trigger, who and reason, the rest is
+  // filled in.
   absl::StatusOr<LoadReport> Publish(GenerationPtr next, PublicationRecord why = {});
-  // Publishes an older generation again, at once: nothing is compiled or loaded. `digest`: of
-  // history(), or of generation 0 (the baseline everywhere); empty text: the one before the
-  // current. A unique prefix of at least 8 digits does. kNotFound lists what there is.
+  // Publishes an older generation again, at once: nothing is compiled or loaded, unless shapes were
+  // loaded after it had served whose binaries no generation kept. `digest`: of history(), or of
+  // generation 0 (the baseline everywhere; "baseline" names it, too); empty text: the one before
+  // the current. A unique prefix of at least 8 digits does. kNotFound lists what there is.
   absl::StatusOr<LoadReport> Rollback(std::string_view digest, PublicationRecord why = {});
   GenerationPtr generation() const;
   // Generations that can be had back at once, newest first: the last kKeptGenerations different
-  // ones before the current, and generation 0 at the end.
+  // ones before the current, and generation 0 at the end, always.
   static constexpr int kKeptGenerations = 8;
   std::vector<GenerationPtr> history() const;
   void SetJournal(std::shared_ptr<PublicationSink> journal);  // null: none
@@ -204,7 +215,9 @@ class Dispatcher {
 
  private:
   friend class BoundLaunch;
+  friend class CapturedGraph;
   struct Impl;
+  absl::StatusOr<LoadReport> LoadRanges(std::string_view op, std::string_view ranges);
   const Catalog& catalog_;
   Device& device_;
   std::atomic<bool> frozen_{false};

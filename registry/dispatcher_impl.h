@@ -10,13 +10,28 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "core/status.h"
+#include "registry/captured_graph.h"
 #include "registry/dispatcher.h"
 #include "registry/epoch.h"
 #include "registry/loader.h"
 #include "registry/snapshot.h"
 
 namespace kvr {
+
+// Of `bytes` at least and aligned, or why not.
+absl::Status CheckWorkspace(const Workspace& workspace, int64_t bytes);
+
+// The stream's eager buffer; null: none of `bytes`.
+inline void* EagerWorkspace(const Streams& streams, Stream stream, int64_t bytes) {
+  const auto it = streams.find(stream.handle);
+  return it != streams.end() && it->second.eager.bytes >= bytes ? it->second.eager.data : nullptr;
+}
 
 // What serves a launch; the pointers hold as long as the EpochGuard, or point at `scratch`.
 struct Resolved {
@@ -25,28 +40,71 @@ struct Resolved {
   const Snapshot* snapshot = nullptr;
   const Prepared* prepared = nullptr;
   PlanView plan;
-  bool missed = false;
+  std::optional<MissReason> missed;
 };
 
 struct Dispatcher::Impl {
   Impl(Dispatcher& owner, Jit& jit, DispatcherOptions dispatcher_options);
 
   // --- launching
+  absl::Status CheckOp(OpHandle op) const {
+    if (op.index >= 0 && static_cast<size_t>(op.index) < self.catalog_.ops().size()) [[likely]] {
+      return absl::OkStatus();
+    }
+    return Error(absl::StatusCode::kInvalidArgument, "the op handle is not of this registry",
+                 "take it from FindOp");
+  }
   // Other axes than those loaded, and misses, by policy. `scratch` holds a plan made here.
-  absl::Status Resolve(int op, const AxisVector& axes, Stream stream, LaunchPlan* scratch,
-                       Resolved* resolved);
+  // `under`: nothing is loaded; null: what is current.
+  absl::Status Resolve(const Snapshot* under, int op, const AxisVector& axes, Stream stream,
+                       LaunchPlan* scratch, Resolved* resolved);
   absl::Status Enqueue(const Prepared& prepared, const PlanView& plan, const Streams& streams,
                        absl::Span<const TensorView> tensors, Stream stream, Workspace workspace);
-  // The stream's buffer of at least `bytes`: eager or, while it captures, captured.
-  absl::StatusOr<void*> PickWorkspace(const Streams& streams, Stream stream, int64_t bytes);
-  void CountMiss(const std::shared_ptr<const OpTable>& table, const BucketedKey& key);
+  // A table in which the stream has an eager buffer of at least `bytes`, which it lacked.
+  absl::StatusOr<std::shared_ptr<const Streams>> MakeRoom(Stream stream, int64_t bytes);
+  void CountMiss(const Catalog::Op& op, const std::shared_ptr<const KeyPolicy>& names,
+                 const BucketedKey& key, MissReason reason);
+
+  // --- captures (captured_launch.cc)
+  // A launch whose stream captures: into the scope of that capture, else fixed for good.
+  absl::Status LaunchCaptured(OpHandle op, absl::Span<const TensorView> tensors, Stream stream,
+                              Workspace workspace);
+  absl::Status LaunchUnscoped(int op, absl::Span<const TensorView> tensors, Stream stream,
+                              Workspace workspace);
+  // What captures on `stream` into `pool_name` have now, of at least `bytes`.
+  absl::StatusOr<BufferPtr> CapturedBuffer(Stream stream, std::string_view pool_name,
+                                           int64_t bytes);
 
   // --- loading
   std::shared_ptr<const Snapshot> Current();
+  static uint64_t NextVersion();
+  // `loading` is held.
+  bool IsCurrent(const Snapshot& snapshot);
   // `state` is held. Makes `next` current and retires what was.
   void Swap(std::shared_ptr<Snapshot> next);
-  // Adds the stream and grows to `bytes`; publishes and returns the new table.
-  absl::StatusOr<std::shared_ptr<const Streams>> GrowWorkspaces(int64_t bytes, const Stream* add);
+  // Adds the stream, with a buffer for captures into `pool_name`, and grows to `bytes`; publishes
+  // and returns the new table.
+  absl::StatusOr<std::shared_ptr<const Streams>> GrowWorkspaces(int64_t bytes, const Stream* add,
+                                                                std::string_view pool_name = {});
+
+  // --- publishing (publish.cc). `loading` is held, unless said.
+  absl::StatusOr<LoadReport> PublishAndTell(GenerationPtr next, PublicationRecord why);
+  absl::StatusOr<LoadReport> Publish(GenerationPtr next, PublicationRecord* why);
+  void TellFailure(PublicationRecord why);
+  absl::StatusOr<GenerationPtr> FindKept(std::string_view digest);
+  // Adds `shapes` of op `op` to what kept generations serve: nothing is built for them, but for
+  // generation 0.
+  void LoadForKept(int op, const std::vector<AxisVector>& shapes, int64_t* workspace_bytes);
+  // Lets the loader forget what no table needs.
+  void Sweep();
+  // Drops what is retired and held by nobody, and outgrown buffers. No lock is held: unloading and
+  // freeing wait for work in flight.
+  void Drop();
+  // What serves, or would serve at once, by digest: the current generation, generation 0, or one of
+  // the history, with all that is loaded now; of others than the current `streams` is empty.
+  // kNotFound: none of these; kFailedPrecondition: it lacks something that was loaded after it had
+  // served. No lock is held; never waits for a compile.
+  absl::StatusOr<std::shared_ptr<const Snapshot>> SnapshotOf(const Fingerprint& digest);
 
   Dispatcher& self;
   const DispatcherOptions options;
@@ -56,25 +114,47 @@ struct Dispatcher::Impl {
 
   std::mutex loading;
   Loader loader;
+  std::shared_ptr<PublicationSink> journal;
 
   std::mutex state;
   WorkspacePool pool;
   std::shared_ptr<const Snapshot> owner;
   Limbo limbo;
+  // A generation that can be had back. Its tables keep its binaries.
+  struct Kept {
+    // As it served, with what has been loaded since; no streams.
+    std::shared_ptr<const Snapshot> snapshot;
+    absl::Status ready;  // why it cannot serve all that is loaded now
+  };
+  Kept zero;               // generation 0; while that is current, `owner` is it
+  std::vector<Kept> kept;  // others before the current, newest first
+  // Held by nothing here any more; still by launches, graphs and limbo, maybe.
+  std::vector<PreparedPtr> retired;
+
+  // Leaf lock of the two below.
+  std::mutex captures;
+  // Captures that have, or had, a scope whose launches can be found: by Recording::id.
+  absl::flat_hash_map<uint64_t, std::weak_ptr<CapturedGraph>> graphs;
+  // What launches captured outside a scope use: nobody knows when their graphs end.
+  absl::flat_hash_set<std::shared_ptr<const void>> pinned;
 
   struct AtomicCounters {
-    std::atomic<uint64_t> misses{0}, baseline{0}, refused{0}, loaded_in_launch{0}, captured{0},
-        generations{0};
+    std::atomic<uint64_t> not_loaded{0}, not_selected{0}, not_fitting{0};
+    std::atomic<uint64_t> baseline{0}, refused{0}, loaded_in_launch{0};
+    std::atomic<uint64_t> captured{0}, unscoped{0}, applied{0}, recaptures{0};
+    std::atomic<uint64_t> generations{0}, unchanged{0}, failed{0}, rollbacks{0}, retired{0};
   };
   AtomicCounters counters;
 
-  // Which keys were missed, for people. A record is taken by whoever first finds it free; table and
-  // key are written before it is kKnown, and never again.
+  // Which keys were missed, for people. A record is taken by whoever first finds it free; the rest
+  // is written before it is kKnown, and never again.
   struct MissRecord {
     enum State : uint8_t { kFree, kTaken, kKnown };
     std::atomic<State> state{kFree};
-    std::shared_ptr<const OpTable> table;  // gives the key its names
+    const Catalog::Op* op = nullptr;
+    std::shared_ptr<const KeyPolicy> names;
     BucketedKey key;
+    MissReason reason = MissReason::kNotLoaded;  // as first seen
     std::atomic<uint64_t> count{0};
   };
   std::array<MissRecord, 64> miss_records;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The loading half of the dispatcher: Load, PrepareStream, Publish.
+// The loading half of the dispatcher: Load and PrepareStream.
 #include <algorithm>
 #include <utility>
 
@@ -18,37 +18,22 @@ absl::StatusOr<MissPolicy> ParseMissPolicy(std::string_view name) {
   return UnknownName("miss policy", name, {"baseline", "error", "jit"});
 }
 
-bool LoadReport::ready() const {
-  return std::all_of(items.begin(), items.end(), [](const LoadItem& i) { return i.status.ok(); });
-}
-
-std::string LoadReport::Text() const {
-  std::string text;
-  for (const LoadItem& item : items) {
-    StrAppend(&text, "{", AxesText(item.axes), "}: ");
-    if (item.status.ok()) {
-      StrAppend(&text, item.variant, " {", ConfigText(item.config), "}, ", item.why, ", ",
-                !item.is_compiled ? std::string("brought by the variant")
-                : item.cache_hit
-                    ? std::string("cache hit")
-                    : StrCat("compiled in ", static_cast<int64_t>(item.compile_ms), " ms"),
-                "\n");
-    } else {
-      StrAppend(&text, "not ready: ", What(item.status), "\n");
-    }
+std::string_view MissReasonName(MissReason reason) {
+  switch (reason) {
+    case MissReason::kNotLoaded:
+      return "not loaded";
+    case MissReason::kNotSelected:
+      return "not selected";
+    case MissReason::kNotFitting:
+      return "not fitting";
   }
-  if (!fallback.ok()) StrAppend(&text, "no baseline to fall back to: ", What(fallback), "\n");
-  return text;
+  return "";
 }
 
-namespace {
-
-uint64_t NextVersion() {
+uint64_t Dispatcher::Impl::NextVersion() {
   static std::atomic<uint64_t> last{0};
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
-
-}  // namespace
 
 Dispatcher::Impl::Impl(Dispatcher& owner_dispatcher, Jit& jit, DispatcherOptions dispatcher_options)
     : self(owner_dispatcher),
@@ -65,6 +50,7 @@ Dispatcher::Impl::Impl(Dispatcher& owner_dispatcher, Jit& jit, DispatcherOptions
   first->streams = std::make_shared<const Streams>();
   current.store(first.get(), std::memory_order_seq_cst);
   version.store(first->version, std::memory_order_release);
+  zero = {first, absl::OkStatus()};
   owner = std::move(first);
 }
 
@@ -87,11 +73,15 @@ void Dispatcher::Impl::Swap(std::shared_ptr<Snapshot> next) {
   limbo.Retire(std::exchange(owner, std::move(next)));
 }
 
-absl::StatusOr<std::shared_ptr<const Streams>> Dispatcher::Impl::GrowWorkspaces(int64_t bytes,
-                                                                                const Stream* add) {
+bool Dispatcher::Impl::IsCurrent(const Snapshot& snapshot) {
+  return Current()->generation->digest() == snapshot.generation->digest();
+}
+
+absl::StatusOr<std::shared_ptr<const Streams>> Dispatcher::Impl::GrowWorkspaces(
+    int64_t bytes, const Stream* add, std::string_view pool_name) {
   const std::lock_guard<std::mutex> lock(state);
   auto next = std::make_shared<Snapshot>(*owner);
-  KVR_ASSIGN_OR_RETURN(std::shared_ptr<const Streams> streams, pool.Grow(bytes, add));
+  KVR_ASSIGN_OR_RETURN(std::shared_ptr<const Streams> streams, pool.Grow(bytes, add, pool_name));
   next->streams = streams;
   Swap(std::move(next));
   return streams;
@@ -145,6 +135,12 @@ absl::StatusOr<LoadReport> Dispatcher::Load(std::string_view op, absl::Span<cons
     report.items.push_back(item.status.ok() ? std::move(loaded[next_loaded++]) : std::move(item));
   }
 
+  std::vector<AxisVector> ready;
+  for (const AxisVector& shape : axes) {
+    if (table->shapes.count(shape) > 0) ready.push_back(shape);
+  }
+  impl_->LoadForKept(found->index, ready, &workspace_bytes);
+
   const std::lock_guard<std::mutex> state(impl_->state);
   auto next = std::make_shared<Snapshot>(*impl_->owner);  // streams may have come meanwhile
   KVR_ASSIGN_OR_RETURN(next->streams, impl_->pool.Grow(workspace_bytes, nullptr));
@@ -154,63 +150,18 @@ absl::StatusOr<LoadReport> Dispatcher::Load(std::string_view op, absl::Span<cons
   return report;
 }
 
-absl::Status Dispatcher::PrepareStream(Stream stream) {
+absl::StatusOr<LoadReport> Dispatcher::LoadRanges(std::string_view op, std::string_view ranges) {
+  KVR_ASSIGN_OR_RETURN(const std::vector<Axes> shapes, ExpandAxes(ranges));
+  return Load(op, shapes);
+}
+
+absl::Status Dispatcher::PrepareStream(Stream stream, std::string_view pool) {
   if (frozen()) {
     return Error(absl::StatusCode::kFailedPrecondition,
                  "the registry is frozen: no stream can be prepared now",
                  "Thaw() first, or call PrepareStream before Freeze()");
   }
-  return impl_->GrowWorkspaces(0, &stream).status();
+  return impl_->GrowWorkspaces(0, &stream, pool).status();
 }
-
-absl::StatusOr<LoadReport> Dispatcher::Publish(GenerationPtr next) {
-  const DeviceInfo& info = device_.info();
-  if (next->device_model() != info.model || next->target() != info.target) {
-    return Error(absl::StatusCode::kFailedPrecondition,
-                 StrCat("generation ", next->number(), " is for ", next->device_model(), " (",
-                        next->target(), "), this device is ", info.model, " (", info.target, ")"),
-                 "publish a generation tuned on this device model");
-  }
-  for (const auto& [name, op] : next->ops()) KVR_RETURN_IF_ERROR(catalog_.FindOp(name).status());
-
-  const std::lock_guard<std::mutex> loading(impl_->loading);
-  const std::shared_ptr<const Snapshot> before = impl_->Current();
-  LoadReport report;
-  int64_t workspace_bytes = 0;
-  std::vector<std::shared_ptr<const OpTable>> tables;
-  for (const std::shared_ptr<const OpTable>& old : before->ops) {
-    const Generation::Op* selected = next->FindOp(old->op->name());
-    auto table = std::make_shared<OpTable>(*old->op);
-    if (selected != nullptr) table->policy = selected->policy;
-    const std::vector<AxisVector> axes(old->shapes.begin(), old->shapes.end());
-    if (!axes.empty() || old->baseline != nullptr) {
-      LoadReport part;
-      impl_->loader.Add(*next, axes, table.get(), &part, &workspace_bytes);
-      for (LoadItem& item : part.items) {
-        if (!item.status.ok()) {
-          return WithContext(
-              StrCat("generation ", next->number(), " (", next->digest().Short(),
-                     ") is not published: ", old->op->name(), " {", AxesText(item.axes), "}"),
-              item.status);
-        }
-        report.items.push_back(std::move(item));
-      }
-      if (report.fallback.ok()) report.fallback = std::move(part.fallback);
-    }
-    tables.push_back(std::move(table));
-  }
-
-  const std::lock_guard<std::mutex> state(impl_->state);
-  auto snapshot = std::make_shared<Snapshot>(*impl_->owner);
-  KVR_ASSIGN_OR_RETURN(snapshot->streams, impl_->pool.Grow(workspace_bytes, nullptr));
-  snapshot->generation = std::move(next);
-  snapshot->ops = std::move(tables);
-  impl_->Swap(std::move(snapshot));
-  impl_->counters.generations.fetch_add(1, std::memory_order_relaxed);
-  report.workspace_bytes = impl_->pool.capacity();
-  return report;
-}
-
-GenerationPtr Dispatcher::generation() const { return impl_->Current()->generation; }
 
 }  // namespace kvr

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <iterator>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -72,10 +73,19 @@ void Loader::PrepareBuilt(const OpSpec& op, Task* task) {
   if (ready.prepared.ok()) module = (*ready.prepared)->module();
 }
 
-void Loader::PrepareAll(const OpSpec& op, const Wanted& wanted) {
+void Loader::PrepareAll(const OpSpec& op, const Wanted& wanted, From from) {
   std::vector<Task> tasks;
   for (const auto& [identity, selection] : wanted) {
-    if (ready_.count(identity) == 0) tasks.push_back({&identity, &selection});
+    if (ready_.count(identity) > 0) continue;
+    if (from == From::kAnywhere) {
+      tasks.push_back({&identity, &selection});
+    } else {
+      failed_[identity].prepared =
+          Error(absl::StatusCode::kFailedPrecondition,
+                StrCat(selection.variant->name, " {", ConfigText(selection.config),
+                       "} is not loaded: the shape was loaded after its generation had served"),
+                "publish that generation again");
+    }
   }
   InParallel(tasks.size(), [&](size_t i) { tasks[i].built = GetBinary(op, *tasks[i].selection); });
 
@@ -113,7 +123,7 @@ void Loader::PrepareAll(const OpSpec& op, const Wanted& wanted) {
 }
 
 void Loader::Add(const Generation& generation, const std::vector<AxisVector>& shapes,
-                 OpTable* table, LoadReport* report, int64_t* workspace_bytes) {
+                 OpTable* table, LoadReport* report, int64_t* workspace_bytes, From from) {
   const Catalog::Op& op = *table->op;
   const Generation::Op* selections = generation.FindOp(op.name());
   failed_.clear();
@@ -154,7 +164,7 @@ void Loader::Add(const Generation& generation, const std::vector<AxisVector>& sh
   if (has_baseline) wanted.emplace(IdentityOf(baseline), baseline);
 
   // 2. Binaries and modules, each once.
-  PrepareAll(op.spec(), wanted);
+  PrepareAll(op.spec(), wanted, from);
   const auto find = [&](const Selection& selection) -> const Ready& {
     const std::string identity = IdentityOf(selection);
     const auto it = ready_.find(identity);
@@ -194,7 +204,8 @@ void Loader::Add(const Generation& generation, const std::vector<AxisVector>& sh
                      ? "; built anew: compiler or headers differ from what was measured"
                      : StrCat("; built anew: what was measured does not load: ", ready.unloadable);
     }
-    table->keys.insert_or_assign(item.key, ServedKey{prepared, item.missed});
+    table->keys.insert_or_assign(item.key,
+                                 ServedKey{prepared, item.missed, out.overridden, out.why});
     LaunchPlan plan;
     out.status = prepared->Plan(item.axes, &plan);
     if (absl::IsFailedPrecondition(out.status) && table->baseline != nullptr &&
@@ -242,13 +253,30 @@ void Loader::Add(const Generation& generation, const std::vector<AxisVector>& sh
     }
   }
 
-  // Whoever asks again gets them from memory.
+  // Whoever asks again gets them from memory, and what failed is not held.
+  failed_.clear();
   for (const auto& [identity, selection] : wanted) {
     if (const auto it = ready_.find(identity); it != ready_.end()) {
       it->second.cache_hit = true;
       it->second.milliseconds = 0;
     }
   }
+}
+
+std::vector<PreparedPtr> Loader::Sweep(const absl::flat_hash_set<const Prepared*>& needed) {
+  std::vector<PreparedPtr> given_up;
+  for (auto it = ready_.begin(); it != ready_.end();) {
+    if (needed.contains(it->second.prepared->get())) {
+      ++it;
+    } else {
+      given_up.push_back(*std::move(it->second.prepared));
+      it = ready_.erase(it);
+    }
+  }
+  for (auto it = modules_.begin(); it != modules_.end();) {
+    it = it->second.expired() ? modules_.erase(it) : std::next(it);
+  }
+  return given_up;
 }
 
 }  // namespace kvr

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Turns shapes into table entries: choose, build (on several threads), load, plan. Keeps every
-// Prepared it made, so a key met again, a swap back and a rollback load nothing twice.
+// Prepared it made until Sweep finds no table that has it, so a key met again, a swap back and a
+// rollback load nothing twice.
 //
 // Threading: externally serialised (the dispatcher's loading mutex); a build runs on several
 // threads inside. Ownership: holds modules until it dies.
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "jit/jit.h"
 #include "registry/dispatcher.h"
@@ -24,10 +26,17 @@ class Loader {
   Loader(const Catalog& catalog, Device& device, Jit& jit, const DispatcherOptions& options)
       : catalog_(catalog), device_(device), jit_(jit), options_(options) {}
 
+  enum class From : uint8_t { kAnywhere, kMemory };  // kMemory: nothing is built or loaded
+
   // Adds `shapes` to `table` as `generation` selects for them; items[i] tells how shape i went.
   // Also loads the op's baseline. `*workspace_bytes` grows to what the plans need.
   void Add(const Generation& generation, const std::vector<AxisVector>& shapes, OpTable* table,
-           LoadReport* report, int64_t* workspace_bytes);
+           LoadReport* report, int64_t* workspace_bytes, From from = From::kAnywhere);
+
+  // Gives up what is not among `needed`, and returns it.
+  std::vector<PreparedPtr> Sweep(const absl::flat_hash_set<const Prepared*>& needed);
+  // For tests: what is remembered, of binaries and of modules.
+  size_t size() const { return ready_.size() + modules_.size(); }
 
  private:
   struct Ready {
@@ -45,7 +54,7 @@ class Loader {
   };
 
   static std::string IdentityOf(const Selection& selection);
-  void PrepareAll(const OpSpec& op, const Wanted& wanted);
+  void PrepareAll(const OpSpec& op, const Wanted& wanted, From from);
   absl::StatusOr<Built> GetBinary(const OpSpec& op, const Selection& selection);
   void PrepareBuilt(const OpSpec& op, Task* task);
 

@@ -5,7 +5,8 @@
 // JSON to a file, by default beside its selection file.
 //
 // Threading: Record may be called from any thread, one call at a time (the dispatcher's loading
-// lock is held). It never fails the publication: an unwritable journal is said once, then counted.
+// lock is held, so it must not call the dispatcher). It never fails the publication: an unwritable
+// journal is said once on stderr, then counted.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +15,23 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "registry/generation.h"
 
 namespace kvr {
 
 struct PublicationRecord {
   std::string time;  // RFC 3339, UTC
-  std::string
-      trigger;      // "boot", "api", "selection-file", "bundle", "plugin", "rollback", "live-ab"
-  std::string who;  // "pid 4711 uid 1000"; of a request over a socket: the peer's
+  // "boot", "api", "selection-file", "bundle", "plugin", "rollback", "live-ab"
+  std::string trigger;
+  std::string who;            // "pid 4711 uid 1000"; of a request over a socket: the peer's
   std::string before, after;  // generation digests, hex; `after` is empty where nothing was built
-  std::vector<std::string> changes;  // "mla_sparse_decode {topk=512}: baseline {…} -> w8 {…}"
-  std::string outcome;               // "published", "failed"
+  std::vector<std::string> changes;  // "mla_sparse_decode {topk=512}: baseline {} -> w8 {…}"
+  std::string outcome;               // "published", "unchanged" (it served already), "failed"
   std::string reason;                // of a failure; of a publication what it rests on
   double prepare_ms = 0;             // compile, load and plan
+  // The journal is not told, unless it fails: one of the many of a live A/B, whose start and end
+  // are told.
+  bool quiet = false;
 };
 
 class PublicationSink {
@@ -36,7 +41,16 @@ class PublicationSink {
   virtual uint64_t lost() const = 0;  // records that could not be written
 };
 
-// Appends to `path`, one JSON object a line, each in one write.
+// Appends to `path`, which is made with mode 0644, one JSON object a line with the fields above,
+// each in one write: several processes may share a file on a local disk. What was half written
+// when a disk filled up is ended by a line break, so later lines stay whole.
 absl::StatusOr<std::unique_ptr<PublicationSink>> OpenPublicationFile(const std::string& path);
+
+// A line for each key for which the two select differently; a key that is not selected is named
+// "baseline". Sorted by op and key.
+std::vector<std::string> ChangesBetween(const Generation& before, const Generation& after);
+
+// Time, trigger ("api") and who ("pid N uid M" of this process), where `record` leaves them out.
+void FillPublication(PublicationRecord* record);
 
 }  // namespace kvr

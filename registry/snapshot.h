@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -23,14 +24,17 @@
 
 namespace kvr {
 
-// The baseline serves it for lack of a selection that fits: counted at every launch.
 struct ServedKey {
   PreparedPtr prepared;
-  bool missed = false;
+  bool missed = false;  // the baseline, for lack of a selection: counted at every launch
+  bool overridden = false;
+  std::string why;  // as LoadItem::why
 };
 
 struct OpTable {
-  explicit OpTable(const Catalog::Op& of) : op(&of), policy(of.policy), reader(of.spec()) {}
+  explicit OpTable(const Catalog::Op& of) : OpTable(of, of.policy) {}
+  OpTable(const Catalog::Op& of, const KeyPolicy& by)
+      : op(&of), policy(by), names(std::make_shared<const KeyPolicy>(by)), reader(of.spec()) {}
 
   // After the last change of `keys`, before anyone launches.
   void Index() {
@@ -42,6 +46,8 @@ struct OpTable {
 
   const Catalog::Op* op;
   KeyPolicy policy;  // the generation's, else the op's
+  // The same, for whoever names keys when the table and its binaries may be gone.
+  std::shared_ptr<const KeyPolicy> names;
 
   // What a launch reads: axes from tensors, their key's answer, the answer's plan. No shape is
   // remembered: evaluating a plan costs less than the cache misses of looking one up.
