@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -15,6 +16,7 @@ namespace kvr {
 
 struct BoundLaunch::State {
   Dispatcher::Impl* dispatcher = nullptr;
+  Device* device = nullptr;
   int op = 0;
   const OpSpec* spec = nullptr;
   AxisVector axes{};
@@ -30,9 +32,10 @@ struct BoundLaunch::State {
   absl::InlinedVector<KernelLaunch, kMaxKernels> kernels;
   std::array<int64_t, kMaxRegions> region_offset{}, region_bytes{};
   std::array<TensorMapLaunch, kMaxTensorMaps> map_plans;
-  bool missed = false;
+  std::optional<MissReason> missed;
   bool clears = false;
-  std::shared_ptr<const OpTable> table;
+  std::shared_ptr<const KeyPolicy> names;  // of keys
+  BucketedKey key;
   std::shared_ptr<const Streams> streams;
   std::array<void*, kMaxRegions> regions{};
   std::array<TensorMap, kMaxTensorMaps> maps;
@@ -62,7 +65,7 @@ absl::Status BoundLaunch::State::Rebind(Stream stream) {
   const EpochGuard guard;
   Resolved resolved;
   LaunchPlan scratch;
-  KVR_RETURN_IF_ERROR(dispatcher->Resolve(op, axes, stream, &scratch, &resolved));
+  KVR_RETURN_IF_ERROR(dispatcher->Resolve(nullptr, op, axes, stream, &scratch, &resolved));
   prepared = resolved.prepared->shared_from_this();
   kernels.assign(resolved.plan.kernels.begin(), resolved.plan.kernels.end());
   const size_t count = prepared->variant().plan.regions.size();
@@ -79,7 +82,8 @@ absl::Status BoundLaunch::State::Rebind(Stream stream) {
   missed = resolved.missed;
   // Of the very snapshot that was resolved: a newer one has another version, so the next launch
   // sees that it must re-plan.
-  table = resolved.snapshot->ops[op];
+  names = resolved.snapshot->ops[op]->names;
+  key = names->Bucket(axes);
   streams = resolved.snapshot->streams;
   version = resolved.snapshot->version;
   clears = false;
@@ -101,6 +105,7 @@ absl::StatusOr<BoundLaunch> Dispatcher::Bind(std::string_view op,
   KVR_ASSIGN_OR_RETURN(const Catalog::Op* found, catalog_.FindOp(op));
   auto state = std::make_unique<BoundLaunch::State>();
   state->dispatcher = impl_.get();
+  state->device = &device_;
   state->op = found->index;
   state->spec = &found->spec();
   KVR_RETURN_IF_ERROR(TensorReader(found->spec()).Read(tensors, &state->axes));
@@ -175,19 +180,25 @@ absl::Status BoundLaunch::SetWorkspace(Workspace workspace) {
 
 absl::Status BoundLaunch::Launch(Stream stream) {
   State& s = *state_;
+  KVR_ASSIGN_OR_RETURN(const bool capturing, s.device->IsCapturing(stream));
+  if (capturing) [[unlikely]] {
+    return s.dispatcher->LaunchCaptured(OpHandle{s.op}, s.views(), stream, s.own);
+  }
   if (s.version != s.dispatcher->version.load(std::memory_order_acquire)) {
     KVR_RETURN_IF_ERROR(s.Rebind(stream));
-  } else if (s.missed) {
-    s.dispatcher->CountMiss(s.table, s.table->policy.Bucket(s.axes));
+  } else if (s.missed.has_value()) {
+    s.dispatcher->CountMiss(*s.dispatcher->self.catalog().ops()[s.op], s.names, s.key, *s.missed);
     s.dispatcher->counters.baseline.fetch_add(1, std::memory_order_relaxed);
   }
   if (s.plan.workspace_bytes > 0) {
     void* memory = s.own.data;
     if (memory == nullptr) {
-      // A growth here publishes a snapshot, so the next launch re-plans; what `streams` names
-      // stays allocated until then and after.
-      KVR_ASSIGN_OR_RETURN(memory,
-                           s.dispatcher->PickWorkspace(*s.streams, stream, s.plan.workspace_bytes));
+      memory = EagerWorkspace(*s.streams, stream, s.plan.workspace_bytes);
+      if (memory == nullptr) {
+        // This publishes a snapshot, so the next launch re-plans; `streams` keeps the buffer.
+        KVR_ASSIGN_OR_RETURN(s.streams, s.dispatcher->MakeRoom(stream, s.plan.workspace_bytes));
+        memory = EagerWorkspace(*s.streams, stream, s.plan.workspace_bytes);
+      }
     } else if (s.own.bytes < s.plan.workspace_bytes) {
       return Error(absl::StatusCode::kInvalidArgument,
                    StrCat("the workspace given has ", s.own.bytes, " bytes, the launch needs ",
@@ -197,12 +208,13 @@ absl::Status BoundLaunch::Launch(Stream stream) {
     s.prepared->Regions(s.plan, memory, s.regions.data());
     if (s.clears) KVR_RETURN_IF_ERROR(s.prepared->Clear(s.plan, s.regions.data(), stream));
   }
+  CountLaunch();
   const std::vector<KernelSpec>& specs = s.prepared->variant().plan.kernels;
   for (size_t i = 0; i < s.kernels.size(); ++i) {
     const KernelLaunch& launch = s.kernels[i];
-    KVR_RETURN_IF_ERROR(s.prepared->device().Launch(s.prepared->function(launch.kernel), launch,
-                                                    specs[launch.kernel].attributes,
-                                                    s.params[i].data(), stream));
+    KVR_RETURN_IF_ERROR(s.device->Launch(s.prepared->function(launch.kernel), launch,
+                                         specs[launch.kernel].attributes, s.params[i].data(),
+                                         stream));
   }
   if (s.kernels.empty() && s.prepared->calls()) {
     return s.prepared->Call(s.plan, s.views(), s.regions.data(), stream);

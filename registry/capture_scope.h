@@ -5,9 +5,9 @@
 //
 //   cudaStreamBeginCapture(stream, ...);                       // the application's own capture
 //   KVR_ASSIGN_OR_RETURN(auto scope, runtime.OpenCapture({stream}, {.spare_nodes = 1}));
-//   KVR_RETURN_IF_ERROR(runtime.Launch(op, tensors, {stream}));   // as ever; also on joined
-//   streams KVR_ASSIGN_OR_RETURN(GraphBinding binding, scope->Finish());  // the last call of the
-//   capture cudaStreamEndCapture(stream, &graph);
+//   KVR_RETURN_IF_ERROR(runtime.Launch(op, tensors, {stream}));  // also on streams that joined
+//   KVR_ASSIGN_OR_RETURN(GraphBinding binding, scope->Finish());  // the capture's last call
+//   cudaStreamEndCapture(stream, &graph);
 //
 // From OpenCapture on, every Launch and BoundLaunch::Launch of this registry whose stream belongs
 // to the capture is recorded here, from whatever thread. All of them see the generation that was
@@ -32,6 +32,8 @@
 
 namespace kvr {
 
+class CapturedGraph;
+
 struct CaptureOptions {
   // Graphs captured with one pool replay one after another: they share its workspaces. Give each
   // graph that may run beside others a pool of its own. PrepareStream(stream, pool) comes first.
@@ -55,9 +57,8 @@ class CaptureScope {
 
  private:
   friend class Dispatcher;
-  struct State;
-  explicit CaptureScope(std::shared_ptr<State> state);
-  std::shared_ptr<State> state_;
+  explicit CaptureScope(std::shared_ptr<CapturedGraph> graph);
+  std::shared_ptr<CapturedGraph> graph_;
 };
 
 }  // namespace kvr

@@ -11,7 +11,6 @@
 #include "registry/dispatcher_impl.h"
 
 namespace kvr {
-namespace {
 
 absl::Status CheckWorkspace(const Workspace& workspace, int64_t bytes) {
   if (workspace.bytes < bytes || workspace.data == nullptr) {
@@ -27,6 +26,8 @@ absl::Status CheckWorkspace(const Workspace& workspace, int64_t bytes) {
   }
   return absl::OkStatus();
 }
+
+namespace {
 
 // This thread's last plan of an op: a model launches the same shape layer after layer. Valid while
 // the snapshot it was made under is current, which then keeps `prepared`.
@@ -44,12 +45,13 @@ constinit thread_local std::array<LastPlan, kLastPlans> last_plans;
 
 absl::Status Dispatcher::Launch(OpHandle op, absl::Span<const TensorView> tensors, Stream stream,
                                 Workspace workspace) {
+  KVR_ASSIGN_OR_RETURN(const bool capturing, device_.IsCapturing(stream));
+  if (capturing) [[unlikely]] {
+    return impl_->LaunchCaptured(op, tensors, stream, workspace);
+  }
+  KVR_RETURN_IF_ERROR(impl_->CheckOp(op));
   EpochGuard guard;
   const Snapshot& snapshot = *impl_->current.load(std::memory_order_seq_cst);
-  if (op.index < 0 || static_cast<size_t>(op.index) >= snapshot.ops.size()) {
-    return Error(absl::StatusCode::kInvalidArgument, "the op handle is not of this registry",
-                 "take it from FindOp");
-  }
   const OpTable& table = *snapshot.ops[op.index];
   LastPlan& last = last_plans[static_cast<size_t>(op.index) % kLastPlans];
   // Invalid until this launch has its plan: the axes are read in place.
@@ -77,7 +79,7 @@ absl::Status Dispatcher::Launch(OpHandle op, absl::Span<const TensorView> tensor
   const AxisVector own = axes;  // whatever a load may run on this thread
   PlanScratch scratch;
   Resolved resolved;
-  KVR_RETURN_IF_ERROR(impl_->Resolve(op.index, own, stream, scratch.get(), &resolved));
+  KVR_RETURN_IF_ERROR(impl_->Resolve(nullptr, op.index, own, stream, scratch.get(), &resolved));
   return impl_->Enqueue(*resolved.prepared, resolved.plan, *resolved.snapshot->streams, tensors,
                         stream, workspace);
 }
@@ -101,50 +103,55 @@ absl::Status Dispatcher::Impl::Enqueue(const Prepared& prepared, const PlanView&
       KVR_RETURN_IF_ERROR(CheckWorkspace(workspace, plan.workspace_bytes));
       memory = workspace.data;
     } else {
-      KVR_ASSIGN_OR_RETURN(memory, PickWorkspace(streams, stream, plan.workspace_bytes));
+      memory = EagerWorkspace(streams, stream, plan.workspace_bytes);
+      if (memory == nullptr) {
+        // Current once, and the guard is older than that: it stays allocated.
+        KVR_ASSIGN_OR_RETURN(const std::shared_ptr<const Streams> grown,
+                             MakeRoom(stream, plan.workspace_bytes));
+        memory = EagerWorkspace(*grown, stream, plan.workspace_bytes);
+      }
     }
   }
+  CountLaunch();
   return prepared.Launch(plan, tensors, memory, stream);
 }
 
-absl::StatusOr<void*> Dispatcher::Impl::PickWorkspace(const Streams& streams, Stream stream,
-                                                      int64_t bytes) {
-  KVR_ASSIGN_OR_RETURN(const bool capturing, self.device_.IsCapturing(stream));
-  if (capturing) counters.captured.fetch_add(1, std::memory_order_relaxed);
-  const auto it = streams.find(stream.handle);
-  if (it != streams.end()) {
-    const Workspace& found = capturing ? it->second.captured : it->second.eager;
-    if (found.bytes >= bytes) return found.data;
+absl::StatusOr<std::shared_ptr<const Streams>> Dispatcher::Impl::MakeRoom(Stream stream,
+                                                                          int64_t bytes) {
+  if (!self.frozen()) return GrowWorkspaces(bytes, &stream);
+  const std::shared_ptr<const Streams> streams = Current()->streams;
+  const auto it = streams->find(stream.handle);
+  if (it == streams->end()) {
+    return Error(absl::StatusCode::kFailedPrecondition,
+                 "the stream has no workspace and is used by a frozen registry: nothing may be "
+                 "allocated now",
+                 "call PrepareStream before capturing or freezing, or pass a workspace");
   }
-  if (capturing || self.frozen()) {
-    return Error(
-        absl::StatusCode::kFailedPrecondition,
-        it == streams.end() ? StrCat("the stream has no workspace and is ",
-                                     capturing ? "capturing" : "used by a frozen registry",
-                                     ": nothing may be allocated now")
-                            : StrCat("the stream's workspace of ", it->second.eager.bytes,
-                                     " bytes is too small for a launch that needs ", bytes),
-        it == streams.end() ? "call PrepareStream before capturing or freezing, or pass a workspace"
-                            : "Load these axes before capturing or freezing, or pass a workspace");
-  }
-  KVR_ASSIGN_OR_RETURN(const std::shared_ptr<const Streams> grown, GrowWorkspaces(bytes, &stream));
-  return grown->at(stream.handle).eager.data;
+  if (it->second.eager.bytes >= bytes) return streams;  // prepared meanwhile
+  return Error(absl::StatusCode::kFailedPrecondition,
+               StrCat("the stream's workspace of ", it->second.eager.bytes,
+                      " bytes is too small for a launch that needs ", bytes),
+               "Load these axes before capturing or freezing, or pass a workspace");
 }
 
-void Dispatcher::Impl::CountMiss(const std::shared_ptr<const OpTable>& table,
-                                 const BucketedKey& key) {
-  counters.misses.fetch_add(1, std::memory_order_relaxed);
+void Dispatcher::Impl::CountMiss(const Catalog::Op& op,
+                                 const std::shared_ptr<const KeyPolicy>& names,
+                                 const BucketedKey& key, MissReason reason) {
+  std::atomic<uint64_t>* const by_reason[] = {&counters.not_loaded, &counters.not_selected,
+                                              &counters.not_fitting};
+  by_reason[static_cast<size_t>(reason)]->fetch_add(1, std::memory_order_relaxed);
   const auto matches = [&](const MissRecord& record) {
     return record.key == key &&
-           (record.table == table ||
-            (record.table->op == table->op && record.table->policy.text() == table->policy.text()));
+           (record.names == names || (record.op == &op && record.names->text() == names->text()));
   };
   for (MissRecord& record : miss_records) {
     MissRecord::State seen = record.state.load(std::memory_order_acquire);
     if (seen == MissRecord::kFree &&
         record.state.compare_exchange_strong(seen, MissRecord::kTaken, std::memory_order_acquire)) {
-      record.table = table;
+      record.op = &op;
+      record.names = names;
       record.key = key;
+      record.reason = reason;
       record.count.store(1, std::memory_order_relaxed);
       record.state.store(MissRecord::kKnown, std::memory_order_release);
       return;
@@ -158,15 +165,20 @@ void Dispatcher::Impl::CountMiss(const std::shared_ptr<const OpTable>& table,
   }
 }
 
-absl::Status Dispatcher::Impl::Resolve(int op, const AxisVector& axes, Stream stream,
-                                       LaunchPlan* scratch, Resolved* resolved) {
-  const Snapshot* snapshot = current.load(std::memory_order_seq_cst);
+absl::Status Dispatcher::Impl::Resolve(const Snapshot* under, int op, const AxisVector& axes,
+                                       Stream stream, LaunchPlan* scratch, Resolved* resolved) {
+  const Snapshot* snapshot = under != nullptr ? under : current.load(std::memory_order_seq_cst);
   const std::shared_ptr<const OpTable>* table = &snapshot->ops[op];
   const BucketedKey key = (*table)->policy.Bucket(axes);
+  MissReason missed{};
   // Twice at most: the second time after policy `jit` has loaded the shape, or has failed to.
   for (bool tried = false;; tried = true) {
     resolved->snapshot = snapshot;
     const KeyTable::Entry served = (*table)->index.Find(key);
+    const MissReason reason = served.prepared == nullptr ? MissReason::kNotLoaded
+                              : served.missed            ? MissReason::kNotSelected
+                                                         : MissReason::kNotFitting;
+    missed = reason;
     if (served.prepared != nullptr) {
       PlanCode::Outcome outcome = served.prepared->TryPlan(axes, scratch);
       if (outcome == PlanCode::Outcome::kFailed) {
@@ -175,15 +187,17 @@ absl::Status Dispatcher::Impl::Resolve(int op, const AxisVector& axes, Stream st
         if (status.ok()) outcome = PlanCode::Outcome::kPlanned;
       }
       if (outcome == PlanCode::Outcome::kPlanned) {
-        *resolved = {snapshot, served.prepared, *scratch, served.missed};
+        *resolved = {snapshot, served.prepared, *scratch, {}};
         if (!served.missed) return absl::OkStatus();
+        resolved->missed = missed;
       }
     }
-    if (!tried) CountMiss(*table, key);
+    if (!tried) CountMiss(*(*table)->op, (*table)->names, key, reason);
     // A key that is loaded gains nothing by loading: what was selected for its bucket does not fit
     // these axes.
-    if (served.prepared != nullptr || tried || options.miss_policy != MissPolicy::kJit ||
-        self.frozen() || (*table)->failed.count(key) > 0) {
+    if (under != nullptr || served.prepared != nullptr || tried ||
+        options.miss_policy != MissPolicy::kJit || self.frozen() ||
+        (*table)->failed.count(key) > 0) {
       break;
     }
     KVR_ASSIGN_OR_RETURN(const bool capturing, self.device_.IsCapturing(stream));
@@ -207,7 +221,7 @@ absl::Status Dispatcher::Impl::Resolve(int op, const AxisVector& axes, Stream st
   const bool serve = options.miss_policy != MissPolicy::kError;
   if (serve && resolved->prepared == nullptr && (*table)->baseline != nullptr) {
     KVR_RETURN_IF_ERROR((*table)->baseline->Plan(axes, scratch));
-    *resolved = {snapshot, (*table)->baseline.get(), *scratch, true};
+    *resolved = {snapshot, (*table)->baseline.get(), *scratch, missed};
   }
   if (serve && resolved->prepared != nullptr) {
     counters.baseline.fetch_add(1, std::memory_order_relaxed);
@@ -233,15 +247,30 @@ absl::StatusOr<OpHandle> Dispatcher::FindOp(std::string_view op) const {
 
 Counters Dispatcher::counters() const {
   const Impl::AtomicCounters& c = impl_->counters;
-  return {c.misses.load(),           c.baseline.load(), c.refused.load(),
-          c.loaded_in_launch.load(), c.captured.load(), c.generations.load()};
+  Counters now{.not_loaded = c.not_loaded.load(),
+               .not_selected = c.not_selected.load(),
+               .not_fitting = c.not_fitting.load(),
+               .baseline = c.baseline.load(),
+               .refused = c.refused.load(),
+               .loaded_in_launch = c.loaded_in_launch.load(),
+               .captured = c.captured.load(),
+               .unscoped = c.unscoped.load(),
+               .generations = c.generations.load(),
+               .unchanged = c.unchanged.load(),
+               .failed = c.failed.load(),
+               .rollbacks = c.rollbacks.load(),
+               .applied = c.applied.load(),
+               .recaptures = c.recaptures.load(),
+               .retired = c.retired.load()};
+  now.misses = now.not_loaded + now.not_selected + now.not_fitting;
+  return now;
 }
 
 std::vector<Miss> Dispatcher::misses() const {
   std::vector<Miss> misses;
   for (const Impl::MissRecord& record : impl_->miss_records) {
     if (record.state.load(std::memory_order_acquire) != Impl::MissRecord::kKnown) continue;
-    misses.push_back({record.table->op->name(), record.table->policy.Named(record.key),
+    misses.push_back({record.op->name(), record.names->Named(record.key), record.reason,
                       record.count.load(std::memory_order_relaxed)});
   }
   return misses;

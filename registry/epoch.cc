@@ -57,6 +57,15 @@ EpochSlot* RegisterThread() {
 
 }  // namespace epoch_internal
 
+uint64_t LaunchCount() {
+  uint64_t sum = 0;
+  for (const EpochSlot* slot = slots.load(std::memory_order_acquire); slot != nullptr;
+       slot = slot->next) {
+    sum += slot->launches.load(std::memory_order_relaxed);
+  }
+  return sum;
+}
+
 void Limbo::Retire(std::shared_ptr<const void> object) {
   // A guard that announced this epoch or an earlier one may hold `object`; a later one cannot: it
   // read the epoch after the increment, so it reads the pointer after the exchange before it.

@@ -28,6 +28,7 @@ namespace kvr {
 struct alignas(64) EpochSlot {
   std::atomic<uint64_t> announced{0};  // 0: not reading
   std::atomic<bool> taken{false};
+  std::atomic<uint64_t> launches{0};  // written by its thread alone
   EpochSlot* next = nullptr;
 };
 
@@ -59,6 +60,18 @@ class EpochGuard {
   EpochSlot* slot_;
   bool nested_;
 };
+
+// Counts a launch of this thread: a plain load and store of its own cache line.
+inline void CountLaunch() {
+  EpochSlot* slot = epoch_internal::thread_slot;
+  if (slot == nullptr) [[unlikely]] {
+    slot = epoch_internal::RegisterThread();
+  }
+  slot->launches.store(slot->launches.load(std::memory_order_relaxed) + 1,
+                       std::memory_order_relaxed);
+}
+// Of all threads of the process, by every Runtime; eager ones and those that are captured.
+uint64_t LaunchCount();
 
 class Limbo {
  public:

@@ -2,9 +2,8 @@
 //
 // The launches of one captured graph, and how to bring its executables to another generation.
 //
-//   if (runtime.generation()->digest() != binding.digest(exec)) ...   // or simply, at a step
-//   boundary: KVR_ASSIGN_OR_RETURN(Applied applied, binding.Apply(exec)); if (applied.outcome ==
-//   Applied::kNeedsRecapture) Recapture(applied.reason);
+//   KVR_ASSIGN_OR_RETURN(Applied applied, binding.Apply(exec));  // at a step boundary
+//   if (applied.outcome == Applied::kNeedsRecapture) Recapture(applied.reason);
 //
 // Apply is all or nothing: where it fails or needs a recapture, the executable runs what it ran.
 // Allowed in place: other functions of other modules, other parameters and their number, grid,
@@ -27,6 +26,8 @@
 #include "core/graph.h"
 
 namespace kvr {
+
+class CapturedGraph;
 
 struct Applied {
   enum Outcome { kUnchanged, kApplied, kNeedsRecapture };
@@ -58,9 +59,8 @@ class GraphBinding {
 
  private:
   friend class CaptureScope;
-  struct State;
-  explicit GraphBinding(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  explicit GraphBinding(std::shared_ptr<CapturedGraph> graph);
+  std::shared_ptr<CapturedGraph> graph_;
 };
 
 }  // namespace kvr

@@ -83,13 +83,14 @@ struct World {
   std::unique_ptr<Jit> jit;
 };
 
-// The null device, and a place to step in where a launch asks whether its stream captures: what
-// another thread may do meanwhile happens there every time.
+// The null device, and places to step in: where a launch asks whether its stream captures, what
+// another thread may do meanwhile happens every time; where a node is set, a failure.
 class SteppedDevice : public Device {
  public:
   explicit SteppedDevice(NullDevice& device) : device_(device) {}
-  std::function<void()> on_is_capturing;
-  bool capturing = false;  // the answer, whichever the stream
+  std::function<void()> on_is_capturing, on_load;
+  std::function<absl::Status()> on_set_node;  // an error is what SetNode returns
+  bool capturing = false;                     // the answer, whichever the stream
 
   const DeviceInfo& info() const override { return device_.info(); }
   absl::StatusOr<void*> Allocate(int64_t bytes) override { return device_.Allocate(bytes); }
@@ -118,6 +119,7 @@ class SteppedDevice : public Device {
     return device_.ElapsedUs(start, stop);
   }
   absl::StatusOr<std::unique_ptr<Module>> Load(const Binary& binary) override {
+    if (on_load != nullptr) on_load();
     return device_.Load(binary);
   }
   absl::StatusOr<int> BlocksPerSm(Function function, int threads, int64_t smem) override {
@@ -136,10 +138,23 @@ class SteppedDevice : public Device {
                     Stream stream) override {
     return device_.Call(function, launch, stream);
   }
-  absl::StatusOr<std::unique_ptr<Graph>> Capture(
-      Stream stream, absl::FunctionRef<absl::Status()> enqueue) override {
-    return device_.Capture(stream, enqueue);
+  absl::Status BeginCapture(Stream stream, CaptureMode mode) override {
+    return device_.BeginCapture(stream, mode);
   }
+  absl::StatusOr<std::unique_ptr<Graph>> EndCapture(Stream stream, bool keep_graph) override {
+    return device_.EndCapture(stream, keep_graph);
+  }
+  absl::Status Wait(Stream stream, Stream earlier) override {
+    return device_.Wait(stream, earlier);
+  }
+  absl::StatusOr<std::unique_ptr<Recording>> RecordingOf(Stream stream) override {
+    return device_.RecordingOf(stream);
+  }
+  absl::Status SetNode(GraphExec exec, Node node, const NodeWork& work) override {
+    if (on_set_node != nullptr) KVR_RETURN_IF_ERROR(on_set_node());
+    return device_.SetNode(exec, node, work);
+  }
+  void Collect() override { device_.Collect(); }
   absl::Status WithContext(absl::FunctionRef<absl::Status()> work) override {
     return device_.WithContext(work);
   }

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The patching half of a captured graph: executables go from generation to generation.
+#include <chrono>
+#include <utility>
+
+#include "core/status.h"
+#include "core/strings.h"
+#include "registry/captured_graph.h"
+#include "registry/dispatcher_impl.h"
+
+namespace kvr {
+namespace {
+
+// Perhaps loaded twice: forgotten by the dispatcher, and selected again while a graph has it.
+bool IsSame(const Prepared& a, const Prepared& b) {
+  return &a == &b || (a.variant().fingerprint == b.variant().fingerprint &&
+                      a.config() == b.config() && a.binary()->key == b.binary()->key);
+}
+
+}  // namespace
+
+const CapturedGraph::Stamp& CapturedGraph::StampOf(GraphExec exec) const {
+  const auto it = applied_.find(exec.handle);
+  return it == applied_.end() ? captured_ : it->second;
+}
+
+Fingerprint CapturedGraph::digest(GraphExec exec) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return StampOf(exec).digest;
+}
+
+int CapturedGraph::launches() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return static_cast<int>(launches_.size());
+}
+
+void CapturedGraph::Forget(GraphExec exec) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  applied_.erase(exec.handle);
+  if (const std::shared_ptr<Hold> hold = hold_.lock(); hold != nullptr) {
+    hold->applied.erase(exec.handle);
+  }
+}
+
+absl::StatusOr<Applied> CapturedGraph::Apply(GraphExec exec) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Stamp& stamp = StampOf(exec);
+  if (stamp.version == dispatcher_.version.load(std::memory_order_acquire)) {
+    Applied unchanged;
+    unchanged.digest = stamp.digest;
+    return unchanged;
+  }
+  const EpochGuard guard;
+  return ApplySnapshot(exec, *dispatcher_.current.load(std::memory_order_seq_cst));
+}
+
+absl::StatusOr<Applied> CapturedGraph::Apply(GraphExec exec, const Fingerprint& digest) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  {
+    const EpochGuard guard;
+    const Snapshot& current = *dispatcher_.current.load(std::memory_order_seq_cst);
+    if (current.generation->digest() == digest) return ApplySnapshot(exec, current);
+  }
+  KVR_ASSIGN_OR_RETURN(const std::shared_ptr<const Snapshot> snapshot,
+                       dispatcher_.SnapshotOf(digest));
+  return ApplySnapshot(exec, *snapshot);
+}
+
+absl::Status CapturedGraph::Choose(const Launch& launch, const Snapshot& snapshot, Served* served,
+                                   std::string* recapture) {
+  PlanScratch scratch;
+  Resolved resolved;
+  KVR_RETURN_IF_ERROR(dispatcher_.Resolve(&snapshot, launch.op, launch.axes, launch.stream,
+                                          scratch.get(), &resolved));
+  const Prepared& next = *resolved.prepared;
+  if (IsSame(next, *served->prepared)) return absl::OkStatus();
+  const auto only_recapture = [&](std::string_view why, std::string_view help) {
+    const OpTable& table = *snapshot.ops[launch.op];
+    *recapture = StrCat(table.op->name(), " {",
+                        AxesText(table.policy.Named(table.policy.Bucket(launch.axes))),
+                        "}: ", served->prepared->variant().name, " -> ", next.variant().name, " {",
+                        ConfigText(next.config()), "}: ", why, "; ", help);
+    return absl::OkStatus();
+  };
+  if (launch.fixed || next.calls()) {
+    return only_recapture("the work of a launch function is fixed when it is captured",
+                          "capture the graph again");
+  }
+  const int64_t bytes = resolved.plan.workspace_bytes;
+  if (launch.own.data != nullptr && launch.own.bytes < bytes) {
+    return only_recapture(
+        StrCat("it needs a workspace of ", bytes, " bytes, the caller's has ", launch.own.bytes),
+        "capture the graph again with a larger one");
+  }
+  Served chosen = *served;
+  chosen.prepared = next.shared_from_this();
+  KVR_RETURN_IF_ERROR(FindMemory(launch, bytes, &chosen));
+  LaunchWork work;
+  KVR_RETURN_IF_ERROR(work.Set(next, resolved.plan, launch.tensors, chosen.memory));
+  const absl::StatusOr<SlotWork> order = AssignSlots(launch.slots, work.items());
+  if (!order.ok()) return only_recapture(What(order.status()), Fix(order.status()));
+  chosen.recorded_clusters = true;
+  for (size_t i = 0; i < launch.slots.size(); ++i) {
+    chosen.recorded_clusters &= launch.slots[i].cluster == ClusterOf(work.At((*order)[i]));
+  }
+  *served = std::move(chosen);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Applied> CapturedGraph::NeedsRecapture(GraphExec exec, std::string reason) {
+  dispatcher_.counters.recaptures.fetch_add(1, std::memory_order_relaxed);
+  Applied applied;
+  applied.outcome = Applied::kNeedsRecapture;
+  applied.reason = std::move(reason);
+  applied.digest = StampOf(exec).digest;
+  return applied;
+}
+
+absl::StatusOr<Applied> CapturedGraph::ApplySnapshot(GraphExec exec, const Snapshot& snapshot) {
+  const auto begun = std::chrono::steady_clock::now();
+  if (exec.handle == nullptr) {
+    return Error(absl::StatusCode::kInvalidArgument, "no executable is given",
+                 "instantiate the captured graph first");
+  }
+  const Fingerprint before = StampOf(exec).digest;
+  Applied applied;
+  applied.digest = snapshot.generation->digest();
+  if (StampOf(exec).version == snapshot.version) return applied;
+  const std::shared_ptr<Hold> hold = hold_.lock();
+  if (hold == nullptr) {
+    return Error(absl::StatusCode::kFailedPrecondition, "the graph and its executables are gone",
+                 "capture again, and drop this binding");
+  }
+
+  // 1. What each launch should run. Nothing is changed yet.
+  const auto it = hold->applied.find(exec.handle);
+  const RunsPtr from = it == hold->applied.end() ? RunsPtr(hold->captured) : it->second;
+  const auto to = std::make_shared<Runs>();
+  *to = {snapshot.version, applied.digest, from->launches, nullptr};
+  const bool is_mixed = from->version == 0;
+  bool one_by_one = options_.keeps_graph && !is_mixed;
+  std::vector<size_t> changed;
+  for (size_t i = 0; i < launches_.size(); ++i) {
+    Served& served = to->launches[i];
+    const Served& now = from->launches[i];
+    std::string recapture;
+    KVR_RETURN_IF_ERROR(Choose(launches_[i], snapshot, &served, &recapture));
+    if (!recapture.empty()) return NeedsRecapture(exec, std::move(recapture));
+    if (served == now && !is_mixed) continue;
+    changed.push_back(i);
+    one_by_one = one_by_one && served.recorded_clusters && now.recorded_clusters;
+  }
+  const bool same = changed.empty() && applied.digest == before;
+  if (!unpatchable_.empty() && !same) return NeedsRecapture(exec, unpatchable_);
+
+  // 2. Set it, all or nothing.
+  if (!changed.empty()) {
+    absl::Status status = absl::UnimplementedError("");
+    if (one_by_one) status = SetNodes(exec, from, to, changed, hold.get(), &applied.nodes);
+    if (absl::IsUnimplemented(status)) {
+      applied.nodes = 0;
+      applied.whole_graph = true;
+      status = SetCopy(exec, to, hold.get(), &applied.nodes);
+      if (absl::IsFailedPrecondition(status)) {
+        return NeedsRecapture(exec, StrCat(What(status), "; ", Fix(status)));
+      }
+    }
+    KVR_RETURN_IF_ERROR(status);
+  }
+  hold->applied.insert_or_assign(exec.handle, to);
+  applied_.insert_or_assign(exec.handle, Stamp{to->version, to->digest});
+  if (same) return applied;
+  applied.outcome = Applied::kApplied;
+  dispatcher_.counters.applied.fetch_add(1, std::memory_order_relaxed);
+  applied.microseconds =
+      std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begun).count();
+  return applied;
+}
+
+absl::Status CapturedGraph::SetSlots(const Launch& launch, const Served& served, SetSlot set,
+                                     int* nodes) {
+  if (launch.fixed) return absl::OkStatus();
+  PlanScratch scratch;
+  KVR_RETURN_IF_ERROR(served.prepared->Plan(launch.axes, scratch.get()));
+  LaunchWork work;
+  KVR_RETURN_IF_ERROR(work.Set(*served.prepared, *scratch.get(), launch.tensors, served.memory));
+  KVR_ASSIGN_OR_RETURN(const SlotWork order, AssignSlots(launch.slots, work.items()));
+  for (size_t i = 0; i < launch.slots.size(); ++i) {
+    KVR_RETURN_IF_ERROR(set(launch.slots[i].node, work.At(order[i])));
+    ++*nodes;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CapturedGraph::SetNodes(GraphExec exec, const RunsPtr& from, const RunsPtr& to,
+                                     absl::Span<const size_t> changed, Hold* hold, int* nodes) {
+  const auto set = [&](Node node, const NodeWork& work) {
+    return device_.SetNode(exec, node, work);
+  };
+  for (size_t done = 0; done < changed.size(); ++done) {
+    const size_t at = changed[done];
+    const absl::Status status = SetSlots(launches_[at], to->launches[at], set, nodes);
+    if (status.ok()) continue;
+    absl::Status restored;
+    int ignored = 0;
+    for (size_t i = 0; i <= done; ++i) {
+      restored.Update(SetSlots(launches_[changed[i]], from->launches[changed[i]], set, &ignored));
+    }
+    if (restored.ok()) return status;
+    const auto mixed = std::make_shared<Runs>();
+    *mixed = {0, {}, to->launches, from};
+    hold->applied.insert_or_assign(exec.handle, mixed);
+    applied_.insert_or_assign(exec.handle, Stamp{});
+    return Error(absl::StatusCode::kInternal,
+                 StrCat(What(status), "; nor could what it ran be restored: ", What(restored),
+                        ": the executable mixes two generations"),
+                 "do not launch it before an Apply of it has succeeded; else capture again");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CapturedGraph::SetCopy(GraphExec exec, const RunsPtr& to, Hold* hold, int* nodes) {
+  // The copy follows all executables in turn: what it has tells what to set.
+  const RunsPtr has = hold->copy.size() == 1 ? hold->copy[0] : nullptr;
+  hold->copy.push_back(to);
+  for (size_t i = 0; i < launches_.size(); ++i) {
+    if (has != nullptr && has->launches[i] == to->launches[i]) continue;
+    KVR_RETURN_IF_ERROR(SetSlots(
+        launches_[i], to->launches[i],
+        [&](Node node, const NodeWork& work) { return copy_->Set(node, work); }, nodes));
+  }
+  hold->copy = {to};
+  return copy_->Update(exec);
+}
+
+}  // namespace kvr
