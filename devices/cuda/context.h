@@ -36,9 +36,9 @@ class ScopedContext {
   bool changed_ = false;
 };
 
-// Work that allocates, frees or loads, in the context and for the scope. A capture that another
-// thread began in global mode, as PyTorch does, would be invalidated by such calls; relaxed mode is
-// how a thread says that its calls have nothing to do with any capture.
+// Work that allocates, frees, loads or waits, in the context and for the scope. A capture that
+// another thread began in global mode, as PyTorch does, would be invalidated by such calls; relaxed
+// mode is how a thread says that its calls have nothing to do with any capture.
 class ScopedBackgroundWork {
  public:
   ScopedBackgroundWork(const Driver& driver, Context context)

@@ -2,7 +2,6 @@
 #include "devices/cuda/cuda.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -20,14 +19,19 @@
 #include "devices/cuda/tensor_map.h"
 
 // Calls the driver with the device's context current; an error carries the call's name.
-#define KVR_CUDA(member, symbol, ...)                                                          \
+#define KVR_CUDA_IN(scope, member, symbol, ...)                                                \
   do {                                                                                         \
-    const cuda::ScopedContext current_(driver_, context_);                                     \
+    const cuda::scope current_(driver_, context_);                                             \
     KVR_RETURN_IF_ERROR(current_.status());                                                    \
     if (const cuda::Result result_ = driver_.member(__VA_ARGS__); result_ != cuda::kSuccess) { \
       return cuda::ErrorFrom(driver_, result_, symbol);                                        \
     }                                                                                          \
   } while (false)
+
+// What another thread's capture could mind.
+#define KVR_CUDA(...) KVR_CUDA_IN(ScopedBackgroundWork, __VA_ARGS__)
+// What it could not, and launches do.
+#define KVR_CUDA_HOT(...) KVR_CUDA_IN(ScopedContext, __VA_ARGS__)
 
 namespace kvr {
 namespace {
@@ -103,7 +107,7 @@ class CudaDevice : public Device {
   absl::Status MemsetAsync(void* dst, uint8_t value, int64_t bytes, Stream stream) override {
     KVR_RETURN_IF_ERROR(CheckBytes("MemsetAsync", bytes));
     if (bytes == 0) return absl::OkStatus();
-    KVR_CUDA(MemsetD8Async, "cuMemsetD8Async", Of(dst), value, bytes, Of(stream));
+    KVR_CUDA_HOT(MemsetD8Async, "cuMemsetD8Async", Of(dst), value, bytes, Of(stream));
     return absl::OkStatus();
   }
 
@@ -115,7 +119,7 @@ class CudaDevice : public Device {
 
   void DestroyStream(Stream stream) override {
     if (stream.handle == nullptr) return;
-    const cuda::ScopedContext current(driver_, context_);
+    const cuda::ScopedBackgroundWork current(driver_, context_);
     if (current.ok()) driver_.StreamDestroy(Of(stream));
   }
 
@@ -130,7 +134,7 @@ class CudaDevice : public Device {
   // break that capture.
   absl::StatusOr<bool> IsCapturing(Stream stream) override {
     int status = cuda::kCaptureNone;
-    KVR_CUDA(StreamIsCapturing, "cuStreamIsCapturing", Of(stream), &status);
+    KVR_CUDA_HOT(StreamIsCapturing, "cuStreamIsCapturing", Of(stream), &status);
     return status != cuda::kCaptureNone;
   }
 
@@ -142,7 +146,7 @@ class CudaDevice : public Device {
 
   void DestroyEvent(Event event) override {
     if (event.handle == nullptr) return;
-    const cuda::ScopedContext current(driver_, context_);
+    const cuda::ScopedBackgroundWork current(driver_, context_);
     if (current.ok()) driver_.EventDestroy(Of(event));
   }
 

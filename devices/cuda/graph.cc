@@ -54,7 +54,8 @@ class CudaGraph : public Graph {
   }
 
   absl::Status Launch(Stream stream) override {
-    const ScopedContext current(driver_, context_);
+    // After an edit the driver may have to upload the graph again.
+    const ScopedBackgroundWork current(driver_, context_);
     KVR_RETURN_IF_ERROR(current.status());
     const auto handle = static_cast<StreamHandle>(stream.handle);
     // The driver would take it, as a child of the graph being recorded.
