@@ -33,10 +33,15 @@ extern "C" __global__ void add(const float* a, const float* b, float* out, int n
   if (i < n) out[i] = a[i] + b[i];
 }
 extern "C" __global__ void trap() { __trap(); }
+extern "C" __global__ void store(unsigned* where) { *where = 1; }
 )";
 
-  bool runs_kernels = true;   // false: binaries are not looked at and launches change no memory
-  bool faults_stick = false;  // a kernel's fault is the end of the device in this process
+  bool runs_kernels = true;    // false: binaries are not looked at and launches change no memory
+  bool faults_stick = false;   // a kernel's fault is the end of the device in this process
+  bool finds_dangling = true;  // a node of a graph that was not kept is an error, not a crash
+
+  // Invalidates the capture of a stream behind the device's back; null: nothing can.
+  std::function<void(Device&, Stream)> invalidate;
 };
 
 void PrintTo(const Subject& subject, std::ostream* out);

@@ -11,7 +11,8 @@ namespace {
 absl::StatusOr<Binary> Compile(const Device& device) {
   KVR_ASSIGN_OR_RETURN(const std::string sdk, FindSdkDir());
   KVR_ASSIGN_OR_RETURN(const std::unique_ptr<Compiler> compiler, MakeHostCompiler(sdk));
-  return CompileOneFile(*compiler, device.info().target, Subject::kSource, {"add", "trap"});
+  return CompileOneFile(*compiler, device.info().target, Subject::kSource,
+                        {"add", "trap", "store"});
 }
 
 absl::StatusOr<Binary> Kernels(const Device& device) {

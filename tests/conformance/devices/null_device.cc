@@ -13,7 +13,11 @@ INSTANTIATE_TEST_SUITE_P(Null, DeviceConformance,
                                binary.target = device.info().target;
                                return binary;
                              },
-                             .runs_kernels = false}),
+                             .runs_kernels = false,
+                             .invalidate =
+                                 [](Device& device, Stream stream) {
+                                   dynamic_cast<NullDevice&>(device).Invalidate(stream);
+                                 }}),
                          SubjectName);
 
 }  // namespace kvr
