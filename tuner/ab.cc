@@ -289,10 +289,14 @@ class Comparing {
     KVR_ASSIGN_OR_RETURN(op_, bench_.catalog.FindOp(request_.op));
     KVR_ASSIGN_OR_RETURN(const std::vector<Axes> shapes,
                          ResolveShapes(op_->spec(), request_.shapes));
-    KVR_ASSIGN_OR_RETURN(report_.sides[kIncumbent],
-                         ParseContestant(bench_.catalog, request_.op, request_.incumbent));
-    KVR_ASSIGN_OR_RETURN(report_.sides[kChallenger],
-                         ParseContestant(bench_.catalog, request_.op, request_.challenger));
+    report_.sides = request_.sides;
+    if (report_.sides[kIncumbent].variant == nullptr ||
+        report_.sides[kChallenger].variant == nullptr) {
+      KVR_ASSIGN_OR_RETURN(report_.sides[kIncumbent],
+                           ParseContestant(bench_.catalog, request_.op, request_.incumbent));
+      KVR_ASSIGN_OR_RETURN(report_.sides[kChallenger],
+                           ParseContestant(bench_.catalog, request_.op, request_.challenger));
+    }
     report_.op = request_.op;
     for (const Side side : {kIncumbent, kChallenger}) {
       report_.names[side] = ContestantText(report_.sides[side]);

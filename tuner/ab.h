@@ -43,6 +43,7 @@ struct AbRequest {
   std::string op;
   std::vector<Axes> shapes;  // axes left out take the op's defaults; empty: one, all defaults
   std::string incumbent, challenger;  // "w8", "w8{TARGET_CTAS=512}" (tuner/contest.h)
+  std::array<Candidate, 2> sides;     // [Side]; instead of the texts, if both have a variant
   bool ship = false;
   MeasureMode mode;
   int input_sets = 2;

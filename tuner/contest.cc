@@ -34,32 +34,41 @@ class WorkerSession : public PairedSession {
 
 }  // namespace
 
+absl::StatusOr<ContestantParts> SplitContestant(std::string_view text) {
+  const size_t brace = text.find('{');
+  if (brace == std::string_view::npos) return ContestantParts{Trim(text), {}};
+  if (text.back() != '}') {
+    return Error(absl::StatusCode::kInvalidArgument,
+                 StrCat("contestant '", text, "' does not end with its config's }"),
+                 "write it as in w8{TARGET_CTAS=512}");
+  }
+  return ContestantParts{Trim(text.substr(0, brace)),
+                         Trim(text.substr(brace + 1, text.size() - brace - 2))};
+}
+
+absl::StatusOr<Config> ConfigWith(const Variant& variant, std::string_view assigned) {
+  Config config = DefaultConfig(variant.tunables);
+  if (assigned.empty()) return config;
+  absl::StatusOr<Config> named = ParseConfig(assigned, variant.tunables);
+  if (!named.ok()) {
+    return WithContext(StrCat("contestant '", variant.name, "{", assigned, "}'"), named.status());
+  }
+  for (const auto& [name, value] : *named) config[name] = value;
+  return config;
+}
+
 absl::StatusOr<Candidate> ParseContestant(const Catalog& catalog, std::string_view op,
                                           std::string_view text) {
-  const size_t brace = text.find('{');
-  std::string_view assigned;
-  if (brace != std::string_view::npos) {
-    if (text.back() != '}') {
-      return Error(absl::StatusCode::kInvalidArgument,
-                   StrCat("contestant '", text, "' does not end with its config's }"),
-                   "write it as in w8{TARGET_CTAS=512}");
-    }
-    assigned = text.substr(brace + 1, text.size() - brace - 2);
-  }
+  KVR_ASSIGN_OR_RETURN(const ContestantParts parts, SplitContestant(text));
   Candidate contestant;
-  KVR_ASSIGN_OR_RETURN(contestant.variant, catalog.Find(op, Trim(text.substr(0, brace))));
+  KVR_ASSIGN_OR_RETURN(contestant.variant, catalog.Find(op, parts.variant));
   const Variant& variant = *contestant.variant;
   if (variant.semantics == Semantics::kApproximate) {
     return Error(absl::StatusCode::kInvalidArgument,
                  StrCat("'", variant.name, "' is approximate: the reference cannot vouch for it"),
                  "compare exact variants");
   }
-  contestant.config = DefaultConfig(variant.tunables);
-  if (!Trim(assigned).empty()) {
-    absl::StatusOr<Config> config = ParseConfig(assigned, variant.tunables);
-    if (!config.ok()) return WithContext(StrCat("contestant '", text, "'"), config.status());
-    for (const auto& [name, value] : *config) contestant.config[name] = value;
-  }
+  KVR_ASSIGN_OR_RETURN(contestant.config, ConfigWith(variant, parts.config));
   return contestant;
 }
 

@@ -23,6 +23,14 @@
 
 namespace kvr {
 
+// The two parts of "w8{TARGET_CTAS=512}"; `config` is empty where there is none.
+struct ContestantParts {
+  std::string_view variant, config;
+};
+absl::StatusOr<ContestantParts> SplitContestant(std::string_view text);
+// The variant's default config with what `assigned` says: "TARGET_CTAS=512".
+absl::StatusOr<Config> ConfigWith(const Variant& variant, std::string_view assigned);
+
 // "w8" (its default config) or "w8{TARGET_CTAS=512}" (what is not named at its default). A
 // contestant is what its text says: the environment's tunables do not enter. Refused, besides what
 // does not parse: approximate variants, which the reference cannot vouch for.

@@ -3,7 +3,8 @@
 // kvr-worker: runs kernels nobody has vouched for, so that kvr and the applications that tune do
 // not have to. Started by tuner/worker/client.h; protocol: tuner/worker/protocol.h.
 //
-//   kvr-worker --device cuda:0 [--plugins DIR]... [--memory BYTES] [--parent PID]
+//   kvr-worker --device cuda:0 [--plugins DIR]... [--replace PLACE]... [--memory BYTES]
+//              [--parent PID]
 //   kvr-worker --check-plugin FILE --scratch DIR
 //
 // The second only tries a compiled plugin, by way of DIR, and says what came of it
@@ -20,12 +21,15 @@
 #include <cstdlib>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "api/platform.h"
 #include "cli/worker/check_plugin.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "plugins/roots.h"
+#include "tuner/rescan.h"
 #include "tuner/worker/server.h"
 
 namespace kvr {
@@ -37,6 +41,7 @@ struct Arguments {
   WorkerServerOptions server;
   int64_t parent = 0;
   std::string check_plugin;
+  std::vector<std::string> replacements;
 };
 
 absl::StatusOr<Arguments> Parse(int argc, char** argv) {
@@ -50,6 +55,8 @@ absl::StatusOr<Arguments> Parse(int argc, char** argv) {
       arguments.device = value;
     } else if (name == "--plugins") {
       arguments.platform.plugin_roots.push_back(value);
+    } else if (name == "--replace") {
+      arguments.replacements.push_back(value);
     } else if (name == "--check-plugin") {
       arguments.check_plugin = value;
     } else if (name == "--scratch") {
@@ -86,6 +93,26 @@ void WriteLine(int fd, std::string line) {
   }
 }
 
+// What the places bring, each with the others behind it. One that cannot be read any more brings
+// nothing: whoever is asked for is found to have changed.
+std::vector<VariantPtr> Replacements(const Arguments& arguments, const Catalog& catalog) {
+  RescanOptions options;
+  options.roots = arguments.replacements;
+  for (std::string& root : PluginRoots(arguments.platform.plugin_roots)) {
+    options.roots.push_back(std::move(root));
+  }
+  std::vector<VariantPtr> all;
+  for (const std::string& place : arguments.replacements) {
+    const absl::StatusOr<std::vector<VariantPtr>> some = RescanPlace(place, catalog, options);
+    if (some.ok()) {
+      all.insert(all.end(), some->begin(), some->end());
+    } else {
+      std::fprintf(stderr, "kvr-worker: %s\n", std::string(What(some.status())).c_str());
+    }
+  }
+  return all;
+}
+
 int Say(int out, const absl::Status& status) {
   Message hello;
   hello.kind = Message::Kind::kHello;
@@ -119,7 +146,9 @@ int Run(int argc, char** argv) {
   if (!platform.ok()) return Say(out, platform.status());
   auto device = (*platform)->OpenDevice(arguments->device);
   if (!device.ok()) return Say(out, device.status());
-  WorkerServer server(**device, (*platform)->catalog(), arguments->server,
+  WorkerServerOptions serving = arguments->server;
+  serving.replacements = Replacements(*arguments, (*platform)->catalog());
+  WorkerServer server(**device, (*platform)->catalog(), serving,
                       [out](const Message& message) { WriteLine(out, EncodeMessage(message)); });
   if (absl::Status status = server.Start(); !status.ok()) return Say(out, status);
   WriteLine(out, EncodeMessage(server.Hello()));

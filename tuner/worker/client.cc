@@ -63,6 +63,9 @@ absl::Status WorkerClient::Spawn() {
   for (const std::string& root : options_.plugin_roots) {
     arguments.insert(arguments.end(), {"--plugins", root});
   }
+  for (const std::string& place : options_.replacements) {
+    arguments.insert(arguments.end(), {"--replace", place});
+  }
   KVR_ASSIGN_OR_RETURN(process_, ChildProcess::Spawn(executable_, arguments));
   ++respawns_;
   ++process_number_;

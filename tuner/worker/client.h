@@ -39,6 +39,7 @@ struct WorkerOptions {
   std::string executable;                     // empty: FindWorker()
   std::string device = "auto";                // as the worker's --device
   std::vector<std::string> plugin_roots;      // further plugins
+  std::vector<std::string> replacements;      // places (tuner/rescan.h) whose variants come first
   int64_t memory_bytes = 0;                   // most device memory; 0: what the device gives
   double launch_timeout_s = 30;               // for one item's kernels, load included
   double prepare_timeout_s = 900;             // inputs, reference, transfers

@@ -40,6 +40,7 @@ WorkerServer::WorkerServer(Device& device, const Catalog& catalog,
                            const WorkerServerOptions& options,
                            std::function<void(const Message&)> write)
     : catalog_(catalog),
+      replacements_(options.replacements),
       write_(std::move(write)),
       bench_{device, Stream{}, MemoryBudget{options.memory_limit, 0},
              [this](Stage stage, int subject, const std::string& doing) {
@@ -101,14 +102,23 @@ absl::Status WorkerServer::CheckRoom(const OpSpec& op, const AxisVector& axes) {
   return Arena::Create(bench_.device, bench_.memory, sizes, /*fence=*/0).status();
 }
 
-absl::StatusOr<PreparedPtr> WorkerServer::LoadItem(const Catalog::Op& op, const WorkItem& item) {
-  KVR_ASSIGN_OR_RETURN(const VariantPtr variant, catalog_.Find(op.name(), item.variant));
-  if (variant->fingerprint != item.fingerprint) {
-    return Error(
-        absl::StatusCode::kAborted,
-        absl::StrCat("variant ", item.variant, " has changed on disk since it was compiled"),
-        "run the command again");
+absl::StatusOr<VariantPtr> WorkerServer::FindVariant(const Catalog::Op& op,
+                                                     const WorkItem& item) const {
+  for (const VariantPtr& variant : replacements_) {
+    if (variant->op == op.name() && variant->name == item.variant &&
+        variant->fingerprint == item.fingerprint) {
+      return variant;
+    }
   }
+  KVR_ASSIGN_OR_RETURN(VariantPtr variant, catalog_.Find(op.name(), item.variant));
+  if (variant->fingerprint == item.fingerprint) return variant;
+  return Error(absl::StatusCode::kAborted,
+               absl::StrCat("variant ", item.variant, " has changed on disk since it was compiled"),
+               "run the command again");
+}
+
+absl::StatusOr<PreparedPtr> WorkerServer::LoadItem(const Catalog::Op& op, const WorkItem& item) {
+  KVR_ASSIGN_OR_RETURN(const VariantPtr variant, FindVariant(op, item));
   KVR_ASSIGN_OR_RETURN(BinaryPtr binary, ReadBinary(item.binary_path));
   return Prepare(bench_.device, op.spec(), variant, item.config, std::move(binary));
 }

@@ -23,6 +23,8 @@ namespace kvr {
 struct WorkerServerOptions {
   int64_t memory_limit = 0;  // bytes on the device; 0: no limit of ours
   int threads = 0;           // of the reference; 0: all cores
+  // Looked at before the catalog's, by name and fingerprint.
+  std::vector<VariantPtr> replacements;
 };
 
 class WorkerServer {
@@ -47,10 +49,12 @@ class WorkerServer {
   absl::Status Check(const Request& request, Message* reply);
   // Is there room for the op's tensors? Asked before minutes of computing their reference.
   absl::Status CheckRoom(const OpSpec& op, const AxisVector& axes);
+  absl::StatusOr<VariantPtr> FindVariant(const Catalog::Op& op, const WorkItem& item) const;
   absl::StatusOr<PreparedPtr> LoadItem(const Catalog::Op& op, const WorkItem& item);
   absl::Status CheckSubjects(const Request& request, size_t count) const;
 
   const Catalog& catalog_;
+  const std::vector<VariantPtr> replacements_;
   std::function<void(const Message&)> write_;
   Bench bench_;
   InputSets inputs_;
