@@ -103,6 +103,7 @@ class NoGraph : public Graph {
   explicit NoGraph(int* live) : live_(live) { ++*live_; }
   ~NoGraph() override { --*live_; }
   absl::Status Launch(Stream) override { return absl::OkStatus(); }
+  GraphExec exec() const override { return {}; }
 
  private:
   int* live_;
@@ -184,8 +185,16 @@ class WatchedDevice : public Device {
                     Stream s) override {
     return null_->Call(function, launch, s);
   }
-  absl::StatusOr<std::unique_ptr<Graph>> Capture(
-      Stream, absl::FunctionRef<absl::Status()> enqueue) override {
+  absl::Status BeginCapture(Stream, CaptureMode) override {
+    if (!refuse_captures.empty()) {
+      const absl::Status refusal = refuse_captures.back();
+      refuse_captures.pop_back();
+      return refusal;
+    }
+    recording_.emplace();
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::unique_ptr<Graph>> EndCapture(Stream, bool) override {
     class Recorded : public Graph {
      public:
       Recorded(WatchedDevice* device, std::vector<const void*> uses)
@@ -195,21 +204,18 @@ class WatchedDevice : public Device {
         for (const void* q : uses_) device_->Use(q);
         return absl::OkStatus();
       }
+      GraphExec exec() const override { return {}; }
 
      private:
       WatchedDevice* const device_;
       const std::vector<const void*> uses_;
     };
-    if (!refuse_captures.empty()) {
-      const absl::Status refusal = refuse_captures.back();
-      refuse_captures.pop_back();
-      return refusal;
-    }
-    recording_.emplace();
-    const absl::Status status = enqueue();
-    std::vector<const void*> uses = *std::exchange(recording_, std::nullopt);
-    KVR_RETURN_IF_ERROR(status);
-    return std::make_unique<Recorded>(this, std::move(uses));
+    return std::make_unique<Recorded>(this, *std::exchange(recording_, std::nullopt));
+  }
+  absl::Status Wait(Stream s, Stream earlier) override { return null_->Wait(s, earlier); }
+  absl::StatusOr<std::unique_ptr<Recording>> RecordingOf(Stream) override { return nullptr; }
+  absl::Status SetNode(GraphExec exec, Node node, const NodeWork& work) override {
+    return null_->SetNode(exec, node, work);
   }
   absl::Status WithContext(absl::FunctionRef<absl::Status()> work) override {
     return null_->WithContext(work);
