@@ -91,7 +91,15 @@ BinaryPtr BinaryCache::Held(const Fingerprint& key) {
   return held;
 }
 
+// As many steps as entries were made since: a process that builds on and on holds what lives.
+void BinaryCache::ForgetDead() {
+  if (live_.size() < live_limit_) return;
+  std::erase_if(live_, [](const auto& entry) { return entry.second.expired(); });
+  live_limit_ = std::max<size_t>(64, 2 * live_.size());
+}
+
 BinaryPtr BinaryCache::Keep(BinaryPtr binary) {
+  ForgetDead();
   std::weak_ptr<const Binary>& live = live_[binary->key];
   if (BinaryPtr other = live.lock()) return other;  // another thread read it meanwhile
   live = binary;
@@ -196,6 +204,7 @@ void BinaryCache::Put(BinaryPtr binary, std::string_view label) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (kept) {
       ++stats_.written;
+      ForgetDead();
       live_[binary->key] = binary;
     } else {
       memory_[binary->key] = binary;

@@ -122,6 +122,7 @@ class BinaryCache {
   BinaryPtr ReadFrom(const EntryStore& store, const Fingerprint& key, bool writable);
   BinaryPtr FromDisk(const Fingerprint& key, bool* in_layer);
   BinaryPtr Keep(BinaryPtr binary);  // under mutex_
+  void ForgetDead();                 // under mutex_
   void TrimIfDue(int64_t bytes);
   void ReadManifests();
   void WarnOnce(std::atomic<bool>* said, const std::string& message);
@@ -136,6 +137,7 @@ class BinaryCache {
   std::map<std::string, std::map<Fingerprint, LayerBinary>, std::less<>> listed_;  // by source
   mutable std::mutex mutex_;
   std::unordered_map<Fingerprint, std::weak_ptr<const Binary>, KeyHash> live_;
+  size_t live_limit_ = 64;  // entries of live_ at which dead ones are forgotten
   std::unordered_map<Fingerprint, BinaryPtr, KeyHash> memory_;  // what is not on disk
   int64_t untrimmed_ = -1;  // bytes written since this process trimmed; negative: not yet looked
   Stats stats_;

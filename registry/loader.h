@@ -35,8 +35,6 @@ class Loader {
 
   // Gives up what is not among `needed`, and returns it.
   std::vector<PreparedPtr> Sweep(const absl::flat_hash_set<const Prepared*>& needed);
-  // For tests: what is remembered, of binaries and of modules.
-  size_t size() const { return ready_.size() + modules_.size(); }
 
  private:
   struct Ready {

@@ -66,6 +66,73 @@ TEST(Stress, EightThreadsLaunchWhileGenerationsComeAndGo) {
   for (Stream stream : streams) world.device->DestroyStream(stream);
 }
 
+// A World's variants, and as many more as generations are to be had.
+World Crowd(int variants) {
+  std::vector<std::shared_ptr<Variant>> all = {AxpyVariant("baseline", true)};
+  for (int i = 0; i < variants; ++i) all.push_back(AxpyVariant("v" + std::to_string(i)));
+  return World(std::move(all));
+}
+
+TEST(Stress, WhatIsRetiredIsDroppedWhileEightThreadsLaunchAndGenerationsGoBackAndForth) {
+  constexpr int kVariants = 20;  // more than the history has
+  World world = Crowd(kVariants);
+  const auto dispatcher = world.Dispatch();
+  ASSERT_TRUE(dispatcher->Load("axpy", {{{"n", 1000}}, {{"n", 64}}})->ready());
+  std::vector<Stream> streams;
+  for (int i = 0; i < kThreads; ++i) {
+    streams.push_back(*world.device->CreateStream());
+    ASSERT_TRUE(dispatcher->PrepareStream(streams.back()).ok());
+  }
+  std::atomic<bool> stop{false};
+  std::atomic<int64_t> launched{0}, failed{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      const AxpyTensors exact(1000), missed(70000);
+      absl::StatusOr<BoundLaunch> bound = dispatcher->Bind("axpy", exact.views);
+      if (!bound.ok()) ++failed;
+      while (!stop.load() && bound.ok()) {
+        failed += !dispatcher->Launch("axpy", exact.views, streams[t]).ok();
+        failed += !dispatcher->Launch("axpy", missed.views, streams[t]).ok();
+        failed += !bound->Launch(streams[t]).ok();
+        launched += 3;
+      }
+    });
+  }
+  std::thread collector([&] {
+    while (!stop.load()) {
+      dispatcher->Collect();
+      failed += dispatcher->served().empty();
+      failed += dispatcher->history().empty();
+      (void)dispatcher->misses();
+    }
+  });
+  std::thread back([&] {
+    while (!stop.load()) {
+      const absl::Status status = dispatcher->Rollback("").status();
+      failed += !status.ok() && !absl::IsNotFound(status);
+    }
+  });
+  std::thread loader([&] {
+    for (int64_t n = 1; !stop.load(); n = n % 4000 + 37) {
+      failed += !dispatcher->Load("axpy", {{{"n", n}}}).ok();
+    }
+  });
+  for (int64_t i = 0; i < 200 || launched < kLaunches; ++i) {
+    const std::string variant = "v" + std::to_string(i % kVariants);
+    failed += !dispatcher->Publish(world.Select({{1000, variant}, {64, "baseline"}}, i + 1)).ok();
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  for (std::thread* thread : {&collector, &back, &loader}) thread->join();
+  EXPECT_EQ(failed, 0);
+  EXPECT_EQ(world.device->counters().launches, launched);
+  dispatcher->Collect();
+  EXPECT_LE(world.device->counters().modules, 2 + Dispatcher::kKeptGenerations);
+  EXPECT_GT(dispatcher->counters().retired, 0u);
+  for (Stream stream : streams) world.device->DestroyStream(stream);
+}
+
 TEST(Epoch, NothingIsDroppedThatAGuardMayHold) {
   Limbo limbo;
   auto object = std::make_shared<int>(1);
