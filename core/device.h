@@ -76,7 +76,8 @@ class Device {
   virtual absl::StatusOr<int> BlocksPerSm(Function function, int threads, int64_t smem) = 0;
 
   // `params[i]` points at the value of argument i, as cuLaunchKernel takes them; read before
-  // Launch returns.
+  // Launch returns. cuda: a launch that the driver refuses invalidates the capture of its stream;
+  // Recording::Add checks first.
   virtual absl::Status Launch(Function function, const KernelLaunch& launch,
                               const LaunchAttributes& attributes, void* const* params,
                               Stream stream) = 0;

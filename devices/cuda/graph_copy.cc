@@ -2,8 +2,11 @@
 #include "devices/cuda/graph_copy.h"
 
 #include <string>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
+#include "absl/types/span.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "devices/cuda/context.h"
@@ -49,21 +52,22 @@ absl::Status Refused(const GraphUpdateInfo& info) {
 class CudaGraphCopy : public GraphCopy {
  public:
   CudaGraphCopy(const Driver& driver, Context context, const SlotKernels& kernels,
-                GraphHandle clone)
-      : driver_(driver), context_(context), kernels_(kernels), clone_(clone) {}
+                std::shared_ptr<const Slots> slots, uint64_t capture, GraphHandle clone)
+      : driver_(driver),
+        context_(context),
+        kernels_(kernels),
+        known_(std::move(slots)),
+        capture_(capture),
+        clone_(clone) {}
 
   ~CudaGraphCopy() override {
     const ScopedBackgroundWork current(driver_, context_);
     if (current.ok()) driver_.GraphDestroy(clone_);
   }
 
-  absl::Status Init(const std::unordered_map<GraphNode, Slot>& slots,
-                    const std::vector<UserObject>& objects) {
-    for (const UserObject object : objects) {
-      const Result result = driver_.GraphReleaseUserObject(clone_, object, 1);
-      if (result != kSuccess) return ErrorFrom(driver_, result, "cuGraphReleaseUserObject");
-    }
-    for (const auto& [node, slot] : slots) {
+  absl::Status Init() {
+    KVR_RETURN_IF_ERROR(Release(known_->ObjectsOf(capture_)));
+    for (const auto& [node, slot] : known_->OfCapture(capture_)) {
       GraphNode copy = nullptr;
       const Result result = driver_.GraphNodeFindInClone(&copy, node, clone_);
       if (result != kSuccess) return ErrorFrom(driver_, result, "cuGraphNodeFindInClone");
@@ -99,9 +103,12 @@ class CudaGraphCopy : public GraphCopy {
   absl::Status Update(GraphExec exec) override {
     const ScopedBackgroundWork current(driver_, context_);
     KVR_RETURN_IF_ERROR(current.status());
+    const std::vector<RetainedObject> objects = known_->ObjectsOf(capture_);
+    KVR_RETURN_IF_ERROR(Retain(objects));
     GraphUpdateInfo info{};
     const Result result =
         driver_.GraphExecUpdate(static_cast<GraphExecHandle>(exec.handle), clone_, &info);
+    KVR_RETURN_IF_ERROR(Release(objects));
     if (result == kSuccess) return absl::OkStatus();
     if (result == kGraphUpdateFailure) return Refused(info);
     return ErrorFrom(driver_, result, "cuGraphExecUpdate");
@@ -112,6 +119,33 @@ class CudaGraphCopy : public GraphCopy {
     GraphNode node = nullptr;
     Slot slot;
   };
+
+  // The executable that is to be updated has a reference to each, so none has fired.
+  absl::Status Retain(absl::Span<const RetainedObject> objects) {
+    bool fired = objects.empty();  // forgotten after it fired: the device has one in each capture
+    for (const RetainedObject& object : objects) fired |= object.fired->load();
+    if (fired) {
+      return Error(absl::StatusCode::kFailedPrecondition,
+                   "GraphCopy::Update: the graph of this copy and all its executables are gone",
+                   "update an executable that was made of this copy's graph");
+    }
+    for (size_t i = 0; i < objects.size(); ++i) {
+      const Result result =
+          driver_.GraphRetainUserObject(clone_, objects[i].handle, 1, /*flags=*/0);
+      if (result == kSuccess) continue;
+      Release(objects.first(i)).IgnoreError();
+      return ErrorFrom(driver_, result, "cuGraphRetainUserObject");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Release(absl::Span<const RetainedObject> objects) {
+    for (const RetainedObject& object : objects) {
+      const Result result = driver_.GraphReleaseUserObject(clone_, object.handle, 1);
+      if (result != kSuccess) return ErrorFrom(driver_, result, "cuGraphReleaseUserObject");
+    }
+    return absl::OkStatus();
+  }
 
   absl::Status SetCluster(const Dim3& cluster, Copied* copy) {
     if (cluster == copy->slot.cluster) return absl::OkStatus();
@@ -130,6 +164,8 @@ class CudaGraphCopy : public GraphCopy {
   const Driver& driver_;
   const Context context_;
   const SlotKernels& kernels_;
+  const std::shared_ptr<const Slots> known_;
+  const uint64_t capture_;
   const GraphHandle clone_;
   std::unordered_map<GraphNode, Copied> slots_;  // by the node of the graph that was recorded
 };
@@ -152,17 +188,19 @@ absl::Status NoSlot(std::string_view call) {
                "pass a node that Recording::Add of this graph gave");
 }
 
-absl::StatusOr<std::unique_ptr<GraphCopy>> CopyGraph(
-    const Driver& driver, Context context, const SlotKernels& kernels, GraphHandle graph,
-    const std::unordered_map<GraphNode, Slot>& slots, const std::vector<UserObject>& objects) {
+absl::StatusOr<std::unique_ptr<GraphCopy>> CopyGraph(const Driver& driver, Context context,
+                                                     const SlotKernels& kernels,
+                                                     std::shared_ptr<const Slots> slots,
+                                                     uint64_t capture, GraphHandle graph) {
   const ScopedBackgroundWork current(driver, context);
   KVR_RETURN_IF_ERROR(current.status());
   GraphHandle clone = nullptr;
   if (const Result result = driver.GraphClone(&clone, graph); result != kSuccess) {
     return ErrorFrom(driver, result, "cuGraphClone");
   }
-  auto copy = std::make_unique<CudaGraphCopy>(driver, context, kernels, clone);
-  KVR_RETURN_IF_ERROR(copy->Init(slots, objects));
+  auto copy =
+      std::make_unique<CudaGraphCopy>(driver, context, kernels, std::move(slots), capture, clone);
+  KVR_RETURN_IF_ERROR(copy->Init());
   return copy;
 }
 

@@ -4,9 +4,9 @@
 // executable's nodes, the clone's can be given other cluster dimensions.
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <unordered_map>
-#include <vector>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "core/graph.h"
@@ -22,10 +22,14 @@ absl::Status CheckAttributes(std::string_view call, const NodeWork& work, const 
 // kInvalidArgument: `call` was given a node that is no slot.
 absl::Status NoSlot(std::string_view call);
 
-// Clones `graph`, which may be recording. The clone shares the graph's user objects; those in
-// `objects` it gives up. `slots`: those of `graph` that may be set.
-absl::StatusOr<std::unique_ptr<GraphCopy>> CopyGraph(
-    const Driver& driver, Context context, const SlotKernels& kernels, GraphHandle graph,
-    const std::unordered_map<GraphNode, Slot>& slots, const std::vector<UserObject>& objects);
+// Clones `graph`, which `capture` records.
+//
+// A clone shares its graph's user objects, and an executable that is updated gives its own up for
+// those of the graph that it is updated from. So the clone gives ours up at once, lest it keep them
+// alive, and has them again while it updates.
+absl::StatusOr<std::unique_ptr<GraphCopy>> CopyGraph(const Driver& driver, Context context,
+                                                     const SlotKernels& kernels,
+                                                     std::shared_ptr<const Slots> slots,
+                                                     uint64_t capture, GraphHandle graph);
 
 }  // namespace kvr::cuda

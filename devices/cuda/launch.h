@@ -2,7 +2,7 @@
 //
 // A kernel launch, as a launch function of the driver and as a graph's kernel node take it.
 //
-// Threading: pure functions. The context must be current.
+// Threading: pure functions. The context must be current where the driver is asked.
 #pragma once
 
 #include <string>
@@ -17,6 +17,16 @@ namespace kvr::cuda {
 absl::Status LaunchKernel(const Driver& driver, FunctionHandle function, const KernelLaunch& launch,
                           const LaunchAttributes& attributes, void* const* params,
                           StreamHandle stream);
+
+// Is it within the limits that all kernels of a device have? The error says which one is not met. A
+// launch that the driver refuses while its stream captures invalidates the capture, so what is
+// recorded is checked first.
+absl::Status CheckLimits(const DeviceInfo& info, const KernelLaunch& launch);
+
+// And does this kernel fit, with its registers and shared memory, and all its blocks at once where
+// that is asked for?
+absl::Status CheckFits(const Driver& driver, const DeviceInfo& info, FunctionHandle function,
+                       const KernelLaunch& launch, const LaunchAttributes& attributes);
 
 // Cluster and attributes belong to the node and are not in here.
 KernelNodeParams NodeParams(FunctionHandle function, const KernelLaunch& launch,

@@ -64,6 +64,8 @@ class CudaRecording : public Recording {
     SlotLaunch slot;
     KVR_RETURN_IF_ERROR(captures_.kernels_.As(work, Dim3{}, &slot));
     KVR_RETURN_IF_ERROR(
+        CheckFits(driver_, captures_.info_, slot.function, *slot.launch, work.attributes));
+    KVR_RETURN_IF_ERROR(
         LaunchKernel(driver_, slot.function, *slot.launch, work.attributes, slot.params, handle));
     // What a stream's next node will depend on is what was launched on it last.
     KVR_ASSIGN_OR_RETURN(const CaptureInfo after, Here("Recording::Add", handle));
@@ -82,8 +84,8 @@ class CudaRecording : public Recording {
     const ScopedContext current(driver_, captures_.context_);
     KVR_RETURN_IF_ERROR(current.status());
     KVR_ASSIGN_OR_RETURN(const CaptureInfo info, Here("Recording::Copy", stream_));
-    return CopyGraph(driver_, captures_.context_, captures_.kernels_, info.graph,
-                     captures_.slots_->OfCapture(id_), captures_.slots_->ObjectsOf(id_));
+    return CopyGraph(driver_, captures_.context_, captures_.kernels_, captures_.slots_, id_,
+                     info.graph);
   }
 
   absl::Status Retain(std::shared_ptr<const void> object) override {
@@ -126,9 +128,9 @@ absl::StatusOr<std::unique_ptr<Recording>> Captures::RecordingOf(StreamHandle st
 absl::Status Captures::Retain(const CaptureInfo& capture, std::shared_ptr<const void> object) {
   const ScopedBackgroundWork current(driver_, context_);
   KVR_RETURN_IF_ERROR(current.status());
-  KVR_ASSIGN_OR_RETURN(const UserObject handle,
+  KVR_ASSIGN_OR_RETURN(RetainedObject retained,
                        RetainedQueue::Retain(driver_, queue_, capture.graph, std::move(object)));
-  slots_->AddObject(capture.id, handle);
+  slots_->AddObject(capture.id, std::move(retained));
   return absl::OkStatus();
 }
 

@@ -32,7 +32,7 @@ absl::StatusOr<CaptureInfo> GetCaptureInfo(const Driver& driver, StreamHandle st
 class Captures {
  public:
   Captures(const Driver& driver, Context context, const DeviceInfo& info)
-      : driver_(driver), context_(context), kernels_(driver, context, info) {}
+      : driver_(driver), context_(context), info_(info), kernels_(driver, context, info) {}
 
   // Drops what graphs that are gone have retained; what is retained still is leaked.
   void Close() { queue_->Close(); }
@@ -48,6 +48,7 @@ class Captures {
 
   const Driver& driver_;
   const Context context_;
+  const DeviceInfo& info_;
   SlotKernels kernels_;
   const std::shared_ptr<Slots> slots_ = std::make_shared<Slots>();
   const std::shared_ptr<RetainedQueue> queue_ = std::make_shared<RetainedQueue>();

@@ -7,6 +7,7 @@
 // Threading: all functions from any thread.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 
@@ -15,13 +16,19 @@
 
 namespace kvr::cuda {
 
+// A user object, which may be given to other graphs until it has fired.
+struct RetainedObject {
+  UserObject handle = nullptr;
+  std::shared_ptr<const std::atomic<bool>> fired;
+};
+
 class RetainedQueue {
  public:
-  // Gives `graph` a reference to `object`, which comes into `queue` when the last one is gone. What
-  // is returned names the reference for cuGraphReleaseUserObject on a clone.
-  static absl::StatusOr<UserObject> Retain(const Driver& driver,
-                                           std::shared_ptr<RetainedQueue> queue, GraphHandle graph,
-                                           std::shared_ptr<const void> object);
+  // Gives `graph` a reference to `object`, which comes into `queue` when the last one is gone.
+  static absl::StatusOr<RetainedObject> Retain(const Driver& driver,
+                                               std::shared_ptr<RetainedQueue> queue,
+                                               GraphHandle graph,
+                                               std::shared_ptr<const void> object);
 
   // Destroys what has fired, on this thread.
   void Drop();

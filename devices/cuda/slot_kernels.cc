@@ -6,6 +6,7 @@
 
 #include "core/status.h"
 #include "core/strings.h"
+#include "devices/cuda/launch.h"
 #include "devices/cuda/module.h"
 
 namespace kvr::cuda {
@@ -121,7 +122,7 @@ absl::Status SlotKernels::As(const NodeWork& work, const Dim3& cluster, SlotLaun
     slot->function = static_cast<FunctionHandle>(work.function.handle);
     slot->launch = work.launch;
     slot->params = work.params;
-    return absl::OkStatus();
+    return CheckLimits(info_, *work.launch);
   }
   slot->own.grid = cluster;
   slot->own.cluster = cluster;

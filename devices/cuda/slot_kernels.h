@@ -44,7 +44,8 @@ class SlotKernels {
   absl::Status Load();
 
   // Clearing and doing nothing fit any node: they keep `cluster`, which is the node's, and wait for
-  // what a programmatic edge would let them overtake. kInvalidArgument: `work` is not complete.
+  // what a programmatic edge would let them overtake. kInvalidArgument: `work` is not complete, or
+  // beyond the device's limits.
   absl::Status As(const NodeWork& work, const Dim3& cluster, SlotLaunch* slot) const;
 
  private:

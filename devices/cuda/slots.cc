@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "devices/cuda/slots.h"
 
+#include <utility>
+
 namespace kvr::cuda {
 
 bool Slots::Open(uint64_t capture) {
@@ -14,9 +16,9 @@ void Slots::Add(uint64_t capture, GraphNode node, const Slot& slot) {
   slots_.insert_or_assign(node, Owned{capture, slot});
 }
 
-void Slots::AddObject(uint64_t capture, UserObject object) {
+void Slots::AddObject(uint64_t capture, RetainedObject object) {
   const std::lock_guard lock(mutex_);
-  captures_[capture].objects.push_back(object);
+  captures_[capture].objects.push_back(std::move(object));
 }
 
 bool Slots::Find(GraphNode node, Slot* slot) const {
@@ -36,10 +38,10 @@ std::unordered_map<GraphNode, Slot> Slots::OfCapture(uint64_t capture) const {
   return slots;
 }
 
-std::vector<UserObject> Slots::ObjectsOf(uint64_t capture) const {
+std::vector<RetainedObject> Slots::ObjectsOf(uint64_t capture) const {
   const std::lock_guard lock(mutex_);
   const auto found = captures_.find(capture);
-  return found == captures_.end() ? std::vector<UserObject>() : found->second.objects;
+  return found == captures_.end() ? std::vector<RetainedObject>() : found->second.objects;
 }
 
 void Slots::Forget(uint64_t capture) {

@@ -13,6 +13,7 @@
 
 #include "core/plan.h"
 #include "devices/cuda/abi.h"
+#include "devices/cuda/retained.h"
 
 namespace kvr::cuda {
 
@@ -27,19 +28,20 @@ class Slots {
   // True if the capture was not known.
   bool Open(uint64_t capture);
   void Add(uint64_t capture, GraphNode node, const Slot& slot);
-  void AddObject(uint64_t capture, UserObject object);
+  void AddObject(uint64_t capture, RetainedObject object);
   // Of nodes whose graph is gone the driver uses the handles again, for later graphs: the latest
   // node counts.
   bool Find(GraphNode node, Slot* slot) const;
   std::unordered_map<GraphNode, Slot> OfCapture(uint64_t capture) const;
-  std::vector<UserObject> ObjectsOf(uint64_t capture) const;
+  // What its graph and executables keep alive for us; empty once it is forgotten.
+  std::vector<RetainedObject> ObjectsOf(uint64_t capture) const;
   // The graph of this capture, and all made of it, are gone.
   void Forget(uint64_t capture);
 
  private:
   struct Capture {
     std::vector<GraphNode> nodes;
-    std::vector<UserObject> objects;  // what the graph keeps alive for us
+    std::vector<RetainedObject> objects;
   };
   struct Owned {
     uint64_t capture;

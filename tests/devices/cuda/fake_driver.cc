@@ -8,6 +8,7 @@
 //   FAKE_CUDA_FAILS    "cuGraphLaunch 700": what one of the calls about graphs answers
 //   FAKE_CUDA_NODES    how many nodes a graph has
 //   FAKE_CUDA_CAPTURE  the state of a stream that captures: 2, it was invalidated
+//   FAKE_CUDA_BLOCKS   how many blocks of a kernel fit on a multiprocessor
 //   FAKE_CUDA_UPDATE   the reason for which cuGraphExecUpdate fails
 // Every call but those returns success. Those about graphs are listed, for fake_cuda_calls; those
 // that could break a capture of another thread with "!" where the mode is not relaxed.
@@ -178,6 +179,15 @@ int ReleaseUserObject(void* object, unsigned) {
 int GraphRetains(void*, void*, unsigned, unsigned) { return Listed("cuGraphRetainUserObject"); }
 int GraphReleases(void*, void*, unsigned) { return Listed("cuGraphReleaseUserObject"); }
 
+int FunctionAttribute(int* value, int, void*) {
+  *value = 49152;
+  return 0;
+}
+int Occupancy(int* blocks, void*, int, size_t) {
+  *blocks = FromEnvironment("FAKE_CUDA_BLOCKS", 1);
+  return 0;
+}
+
 int CreateEvent(void** event, unsigned) {
   *event = &handle;
   return Listed("cuEventCreate");
@@ -252,6 +262,8 @@ EXPORT int cuGetProcAddress_v2(const char* symbol, void** out, int version, uint
       {"cuUserObjectRelease", Address(ReleaseUserObject)},
       {"cuGraphRetainUserObject", Address(GraphRetains)},
       {"cuGraphReleaseUserObject", Address(GraphReleases)},
+      {"cuFuncGetAttribute", Address(FunctionAttribute)},
+      {"cuOccupancyMaxActiveBlocksPerMultiprocessor", Address(Occupancy)},
       {"cuEventCreate", Address(CreateEvent)},
       {"cuEventRecord", Address(RecordEvent)},
       {"cuStreamWaitEvent", Address(WaitEvent)},

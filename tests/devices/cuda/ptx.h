@@ -115,4 +115,84 @@ inline constexpr char kClusterPtx[] = R"(
 }
 )";
 
+// mark(unsigned* out, unsigned value): out[blockIdx.x] = value.
+// spin(unsigned* out, unsigned value, unsigned microseconds): *out = value, but late. Lets its
+//   dependents start at once where their edge is programmatic.
+// increment(unsigned* out): ++*out, after what a programmatic edge waits for.
+inline constexpr char kMarkPtx[] = R"(
+.version 7.8
+.target sm_90
+.address_size 64
+
+.visible .entry mark(.param .u64 pout, .param .u32 pvalue)
+{
+  .reg .b32 %r<2>;
+  .reg .b64 %d<2>;
+  mov.u32 %r0, %ctaid.x;
+  ld.param.u32 %r1, [pvalue];
+  ld.param.u64 %d0, [pout];
+  mul.wide.u32 %d1, %r0, 4;
+  add.u64 %d0, %d0, %d1;
+  st.global.u32 [%d0], %r1;
+  ret;
+}
+
+.visible .entry spin(.param .u64 pout, .param .u32 pvalue, .param .u32 pmicroseconds)
+{
+  .reg .pred %p;
+  .reg .b32 %r<2>;
+  .reg .b64 %d<4>;
+  griddepcontrol.launch_dependents;
+  ld.param.u32 %r0, [pmicroseconds];
+  mul.wide.u32 %d0, %r0, 1000;
+  mov.u64 %d1, %globaltimer;
+  add.u64 %d1, %d1, %d0;
+AGAIN:
+  mov.u64 %d2, %globaltimer;
+  setp.lt.u64 %p, %d2, %d1;
+  @%p bra AGAIN;
+  ld.param.u32 %r1, [pvalue];
+  ld.param.u64 %d3, [pout];
+  st.global.u32 [%d3], %r1;
+  ret;
+}
+
+.visible .entry increment(.param .u64 pout)
+{
+  .reg .b32 %r;
+  .reg .b64 %d;
+  griddepcontrol.wait;
+  ld.param.u64 %d, [pout];
+  ld.global.u32 %r, [%d];
+  add.u32 %r, %r, 1;
+  st.global.u32 [%d], %r;
+  ret;
+}
+)";
+
+// sum_of(unsigned* out, unsigned a, unsigned b, unsigned c): out[blockIdx.x] = a + b + c. In a
+// module of its own.
+inline constexpr char kSumOfPtx[] = R"(
+.version 7.0
+.target sm_80
+.address_size 64
+
+.visible .entry sum_of(.param .u64 pout, .param .u32 pa, .param .u32 pb, .param .u32 pc)
+{
+  .reg .b32 %r<4>;
+  .reg .b64 %d<2>;
+  mov.u32 %r0, %ctaid.x;
+  ld.param.u32 %r1, [pa];
+  ld.param.u32 %r2, [pb];
+  ld.param.u32 %r3, [pc];
+  add.u32 %r1, %r1, %r2;
+  add.u32 %r1, %r1, %r3;
+  ld.param.u64 %d0, [pout];
+  mul.wide.u32 %d1, %r0, 4;
+  add.u64 %d0, %d0, %d1;
+  st.global.u32 [%d0], %r1;
+  ret;
+}
+)";
+
 }  // namespace kvr

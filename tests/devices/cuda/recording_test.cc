@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/status.h"
 #include "devices/cuda/graph.h"
@@ -214,9 +215,72 @@ TEST_F(RecordingOnFakeDriver, ACopyGivesUpWhatIsRetainedAndChangesClustersWithou
     EXPECT_EQ((*copy)->Set(Node{&place_}, {}).code(), StatusCode::kInvalidArgument);
     EXPECT_STREQ(calls_(), "");
     EXPECT_EQ((*copy)->Update(GraphExec{exec_}), absl::OkStatus());
-    EXPECT_STREQ(calls_(), "GraphExecUpdate");
+    EXPECT_STREQ(calls_(),
+                 "GraphRetainUserObject GraphRetainUserObject GraphExecUpdate "
+                 "GraphReleaseUserObject GraphReleaseUserObject")
+        << "the executable takes what the clone has for what it had";
   }
   EXPECT_STREQ(calls_(), "GraphDestroy");
+}
+
+TEST_F(RecordingOnFakeDriver, AnUpdateThatCannotKeepWhatIsRetainedIsNotMade) {
+  const auto recording = Open();
+  ASSERT_NE(recording, nullptr);
+  EXPECT_EQ(recording->Retain(std::make_shared<int>(1)), absl::OkStatus());
+  const auto copy = recording->Copy();
+  ASSERT_TRUE(copy.ok()) << copy.status();
+  calls_();
+  setenv("FAKE_CUDA_FAILS", "cuGraphRetainUserObject 2", 1);
+  EXPECT_EQ((*copy)->Update(GraphExec{exec_}).code(), StatusCode::kResourceExhausted);
+  EXPECT_STREQ(calls_(), "GraphRetainUserObject");
+  unsetenv("FAKE_CUDA_FAILS");
+  for (const bool collected : {false, true}) {
+    fire_();
+    if (collected) captures_->Collect();
+    const absl::Status status = (*copy)->Update(GraphExec{exec_});
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(What(status)), HasSubstr("are gone"));
+    EXPECT_STREQ(calls_(), "") << "the driver would use what it has freed";
+  }
+}
+
+TEST_F(RecordingOnFakeDriver, ALaunchBeyondTheLimitsIsRefusedBeforeItBreaksTheCapture) {
+  const auto recording = Open();
+  ASSERT_NE(recording, nullptr);
+  std::vector<KernelLaunch> beyond(9, launch_);
+  beyond[0].grid.x = 0;
+  beyond[1].grid.y = 65536;
+  beyond[2].block.x = 1025;
+  beyond[3].block = {1024, 2, 1};
+  beyond[4].block.z = 65;
+  beyond[5].smem = -1;
+  beyond[6].smem = info_.smem_per_block + 1;
+  beyond[7].cluster.x = 4;  // of 6 blocks
+  beyond[8].grid.x = 12;
+  beyond[8].cluster.x = 12;
+  const Node node = Add(*recording, kernel_);
+  for (const KernelLaunch& launch : beyond) {
+    kernel_.launch = &launch;
+    const absl::Status status = recording->Add(kernel_, Stream{stream_}).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status;
+    EXPECT_FALSE(Fix(status).empty());
+    EXPECT_EQ(captures_->SetNode(exec_, static_cast<GraphNode>(node.handle), kernel_).code(),
+              StatusCode::kInvalidArgument);
+  }
+  kernel_.launch = &launch_;
+  launch_.smem = 60000;  // of which the function knows nothing
+  EXPECT_EQ(recording->Add(kernel_, Stream{stream_}).status().code(), StatusCode::kInvalidArgument);
+  launch_.smem = 0;
+  setenv("FAKE_CUDA_BLOCKS", "0", 1);
+  EXPECT_EQ(recording->Add(kernel_, Stream{stream_}).status().code(),
+            StatusCode::kResourceExhausted);
+  unsetenv("FAKE_CUDA_BLOCKS");
+  launch_.grid.x = 11;  // one block on each of 10 multiprocessors
+  kernel_.attributes.cooperative = true;
+  const absl::Status status = recording->Add(kernel_, Stream{stream_}).status();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(Fix(status)), HasSubstr("at most 10 blocks"));
+  EXPECT_STREQ(calls_(), "");
 }
 
 TEST_F(RecordingOnFakeDriver, ARefusedUpdateSaysWhy) {
