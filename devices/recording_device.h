@@ -130,7 +130,7 @@ class RecordingDevice : public Base {
   absl::Status RecordWork(CapturingStream& stream, Work work) {
     std::lock_guard lock(mutex_);
     CaptureState* const state = stream.capture;
-    if (state == nullptr) return NotCapturing("the launch");  // ended on another thread meanwhile
+    if (state == nullptr) return NotCapturing("a launch");  // ended on another thread meanwhile
     KVR_RETURN_IF_ERROR(state->Valid());
     state->Recorded(stream);
     captures_.at(state)->entries.push_back({std::move(work), {}, {}});
@@ -274,7 +274,7 @@ class RecordingDevice : public Base {
    private:
     absl::StatusOr<Capture*> Open() const {
       const std::shared_ptr<Capture> capture = capture_.lock();
-      if (capture == nullptr) return NotCapturing("a recording");
+      if (capture == nullptr) return NotCapturing("Recording", "the capture has ended");
       KVR_RETURN_IF_ERROR(capture->Valid());
       return capture.get();  // stays: the device's lock is held
     }
@@ -284,9 +284,10 @@ class RecordingDevice : public Base {
     const uint64_t id_;
   };
 
-  static absl::Status NotCapturing(std::string_view call) {
-    return Error(absl::StatusCode::kFailedPrecondition,
-                 StrCat(call, ": the stream does not capture"), "begin a capture first");
+  static absl::Status NotCapturing(std::string_view call,
+                                   std::string_view why = "the stream does not capture") {
+    return Error(absl::StatusCode::kFailedPrecondition, StrCat(call, ": ", why),
+                 "call it between BeginCapture and EndCapture");
   }
 
   // A node is its recording and its place there, so that one of another graph is found out.

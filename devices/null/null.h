@@ -31,7 +31,7 @@ DeviceInfo NullDeviceInfo();
 
 struct NullCounters {
   int64_t launches = 0;           // and calls; those of a graph each time that it is launched
-  int64_t captured_launches = 0;  // recorded, not run
+  int64_t captured_launches = 0;  // recorded by Launch and Call, not run
   int64_t allocations = 0;
   int64_t bytes_allocated = 0;  // live now
   int64_t bytes_copied = 0;     // both directions
