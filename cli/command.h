@@ -102,6 +102,9 @@ void AddReport(CLI::App& app, Commands& commands);
 void AddLedgerCommand(CLI::App& app, Commands& commands);
 void AddWhy(CLI::App& app, Commands& commands);
 void AddSelectionsCommand(CLI::App& app, Commands& commands);
+void AddStatus(CLI::App& app, Commands& commands);
+void AddSwap(CLI::App& app, Commands& commands);
+void AddRollback(CLI::App& app, Commands& commands);
 
 // A subcommand `name` with a description, an example and its exit codes under its --help. `codes`:
 // those of a command that has others than 0 and 1 for what it found.

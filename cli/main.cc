@@ -72,6 +72,9 @@ int main(int argc, char** argv) {
   AddLedgerCommand(app, commands);
   AddWhy(app, commands);
   AddSelectionsCommand(app, commands);
+  AddStatus(app, commands);
+  AddSwap(app, commands);
+  AddRollback(app, commands);
   const bool json = std::count(argv, argv + argc, std::string_view("--json")) > 0;
   try {
     app.parse(argc, argv);
