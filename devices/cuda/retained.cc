@@ -36,7 +36,11 @@ void RetainedQueue::Fired(void* retained) {
   object->fired->store(true);
   const std::shared_ptr<RetainedQueue> queue = std::move(object->queue);
   const std::lock_guard lock(queue->mutex_);
-  if (queue->closed_) return;
+  if (queue->closed_) {
+    static std::atomic<Retained*> leaked = nullptr;  // for checkers of leaks to see
+    object->next = leaked.exchange(object);
+    return;
+  }
   object->next = queue->fired_;
   queue->fired_ = object;
 }
