@@ -20,7 +20,10 @@
 // and the graphs captured from it. Links neither the tuner nor SQLite.
 #pragma once
 
+#include <concepts>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,13 +32,18 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "core/axes.h"
 #include "core/device.h"
+#include "core/status.h"
 #include "core/tensor.h"
+#include "jit/cache.h"
 #include "registry/dispatcher.h"
 #include "registry/selection_file.h"
 
 namespace kvr {
 
+class Log;
+class Metrics;
 class Platform;
 
 // What a person forces by hand, above the environment (registry/overrides.h).
@@ -47,6 +55,7 @@ struct ForcedOp {
 
 struct RuntimeOptions {
   std::string device = "auto";            // "cuda", "cuda:N", "host", "null", "auto"
+  void* cuda_context = nullptr;           // instead: a CUcontext that outlives the runtime
   std::vector<std::string> plugin_roots;  // after the built-in ones and KVR_PLUGIN_PATH
   std::string selection_file;             // empty: generation 0, every key served by the baseline
   std::string cache_dir;                  // empty: KVR_CACHE_DIR, XDG_CACHE_HOME/kvr, ~/.cache/kvr
@@ -56,6 +65,19 @@ struct RuntimeOptions {
   ForcedOp forced;
   bool environment = true;  // read KVR_FORCE_<OP> and KVR_<OP>_<TUNABLE>
   std::vector<ApproximateOptIn> approximate;
+  WarningSink warn;  // null: a line on standard error
+};
+
+// What happened last, for whoever asks how a running program came to serve what it serves.
+class RecentPublications {
+ public:
+  void Add(const PublicationRecord& record);
+  std::vector<PublicationRecord> Read() const;
+
+ private:
+  static constexpr size_t kMost = 32;
+  mutable std::mutex mutex_;
+  std::deque<PublicationRecord> records_;  // newest first
 };
 
 class Runtime {
@@ -64,8 +86,12 @@ class Runtime {
   ~Runtime();
 
   absl::StatusOr<OpHandle> FindOp(std::string_view op) const { return dispatcher().FindOp(op); }
-  absl::StatusOr<LoadReport> Load(std::string_view op, absl::Span<const Axes> shapes) {
-    return dispatcher().Load(op, shapes);
+  absl::StatusOr<LoadReport> Load(std::string_view op, absl::Span<const Axes> shapes);
+  // The shapes that `ranges` stands for: "num_tokens=1..96,topk=512" (ExpandAxes, core/axes.h).
+  template <std::convertible_to<std::string_view> Text>
+  absl::StatusOr<LoadReport> Load(std::string_view op, const Text& ranges) {
+    KVR_ASSIGN_OR_RETURN(const std::vector<Axes> shapes, ExpandAxes(ranges));
+    return Load(op, absl::MakeConstSpan(shapes));
   }
   absl::Status PrepareStream(Stream stream, std::string_view pool = {}) {
     return dispatcher().PrepareStream(stream, pool);
@@ -97,9 +123,8 @@ class Runtime {
   }
   GenerationPtr generation() const { return dispatcher().generation(); }
   std::vector<GenerationPtr> history() const { return dispatcher().history(); }
-  void SetJournal(std::shared_ptr<PublicationSink> journal) {
-    dispatcher().SetJournal(std::move(journal));
-  }
+  // Besides the log and the metrics, which are told of publications in any case; null: these alone.
+  void SetJournal(std::shared_ptr<PublicationSink> journal);
   void Collect() { dispatcher().Collect(); }
   void Freeze() { dispatcher().Freeze(); }
   void Thaw() { dispatcher().Thaw(); }
@@ -111,6 +136,10 @@ class Runtime {
   const Catalog& catalog() const { return dispatcher().catalog(); }
   Platform& platform() const { return *platform_; }
   Dispatcher& dispatcher() const { return *dispatcher_; }
+  Metrics& metrics() const { return *metrics_; }
+  // What the journal was told of, failures too, newest first: the last 32.
+  std::vector<PublicationRecord> publications() const { return publications_->Read(); }
+  Log* log() const { return log_.get(); }  // null: off
   // Selections of the file that could not be taken over, with reasons.
   const std::vector<DroppedSelection>& dropped() const { return dropped_; }
 
@@ -119,6 +148,9 @@ class Runtime {
   std::unique_ptr<Platform> platform_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Dispatcher> dispatcher_;
+  std::shared_ptr<Metrics> metrics_;
+  std::shared_ptr<RecentPublications> publications_;
+  std::shared_ptr<Log> log_;
   std::vector<DroppedSelection> dropped_;
 };
 

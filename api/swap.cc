@@ -22,8 +22,8 @@ absl::StatusOr<std::unique_ptr<Swapper>> OpenSwapper(Runtime& runtime, SwapperOp
 absl::StatusOr<std::unique_ptr<PublicationSink>> OpenPublicationLedger(
     Runtime& runtime, const std::string& directory) {
   const std::string place = directory.empty() ? ledger::DefaultLedgerDirectory() : directory;
-  if (place.empty()) {
-    return Error(absl::StatusCode::kNotFound, "no directory of a ledger can be named",
+  if (place.empty() || place == "none") {
+    return Error(absl::StatusCode::kNotFound, "there is no directory for a ledger",
                  "name one, or set KVR_LEDGER_DIR");
   }
   const DeviceInfo& device = runtime.device().info();

@@ -85,6 +85,8 @@ constexpr Setting kVariables[] = {
      [] { return FoundOr(HostLibraryPath()); }},
     {"KVR_WORKER", "<prefix>/bin/kvr-worker", "the executable that verifies and measures",
      [] { return FoundOr(FindWorker()); }},
+    {"KVR_LOG", "", "info or debug: what serving programs log, a JSON object a line"},
+    {"KVR_LOG_FILE", "standard error", "the file that the log is appended to"},
 };
 
 constexpr Setting kOptions[] = {

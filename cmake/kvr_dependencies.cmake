@@ -67,6 +67,13 @@ target_include_directories(kvr_sqlite SYSTEM INTERFACE ${KVR_SQLITE_INCLUDE})
 target_link_libraries(kvr_sqlite INTERFACE ${KVR_SQLITECPP} ${KVR_SQLITE} Threads::Threads
   ${CMAKE_DL_LIBS} m)
 
+# Logs, header-only, its fmt too. Debian's spdlog expects a fmt beside it.
+find_path(KVR_SPDLOG_INCLUDE spdlog/spdlog.h REQUIRED)
+find_path(KVR_FMT_INCLUDE fmt/core.h REQUIRED)
+add_library(kvr_spdlog INTERFACE)
+target_include_directories(kvr_spdlog SYSTEM INTERFACE ${KVR_SPDLOG_INCLUDE} ${KVR_FMT_INCLUDE})
+target_compile_definitions(kvr_spdlog INTERFACE SPDLOG_FMT_EXTERNAL FMT_HEADER_ONLY)
+
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_path(KVR_TOMLPP_INCLUDE toml++/toml.h REQUIRED)

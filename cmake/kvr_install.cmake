@@ -57,7 +57,7 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/variants/mla_sparse_decode ${CMAKE_SOURCE_
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/bench/results DESTINATION share/doc/kvr/bench)
 foreach(package IN ITEMS libabsl-dev libboost-dev libcli11-dev libtomlplusplus-dev
     nlohmann-json3-dev llvm-19-dev libzstd-dev zlib1g-dev libsqlite3-dev libsqlitecpp-dev
-    libspdlog-dev libgtest-dev libbenchmark-dev)
+    libspdlog-dev libfmt-dev libgtest-dev libbenchmark-dev)
   if(EXISTS /usr/share/doc/${package}/copyright)
     file(REAL_PATH /usr/share/doc/${package}/copyright copyright)
     install(FILES ${copyright} DESTINATION share/doc/kvr/licences RENAME ${package})

@@ -21,7 +21,7 @@ KVR_ABSEIL="$KVR_ROOT/build/abseil"  # an instrumented one: kvr_abseil
 KVR_PACKAGES=(
   g++ cmake ninja-build ccache python3 pkg-config
   libabsl-dev libboost-dev libboost-context-dev libboost-filesystem-dev libboost-system-dev
-  libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
+  libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libspdlog-dev libfmt-dev
   llvm-19-dev libclang-19-dev libzstd-dev zlib1g-dev
   libsqlitecpp-dev libsqlite3-dev libgtest-dev libgmock-dev libbenchmark-dev
 )
