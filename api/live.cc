@@ -5,6 +5,7 @@
 
 #include "api/live_commands.h"
 #include "api/live_server.h"
+#include "api/log.h"
 #include "api/metrics.h"
 #include "core/status.h"
 
@@ -44,8 +45,11 @@ class Live::Impl {
   }
   void CountApplied(const Applied& applied) {
     commands_.alternation().CountApplied(applied);
-    if (applied.outcome != Applied::kUnchanged) runtime_.metrics().CountApplied(applied);
+    if (applied.outcome == Applied::kUnchanged) return;
+    runtime_.metrics().CountApplied(applied);
+    if (Log* log = runtime_.log()) log->Apply(applied);
   }
+  std::string metrics_address() const { return metrics_ == nullptr ? "" : metrics_->address(); }
 
  private:
   Runtime& runtime_;
@@ -74,5 +78,6 @@ void Live::EndStep(std::string_view bucket, double microseconds) {
 }
 void Live::CountError() { impl_->CountError(); }
 void Live::CountApplied(const Applied& applied) { impl_->CountApplied(applied); }
+std::string Live::metrics_address() const { return impl_->metrics_address(); }
 
 }  // namespace kvr

@@ -51,8 +51,10 @@ class Live {
   void EndStep(std::string_view bucket, double microseconds);
   // A step that went wrong; shown in status and metrics.
   void CountError();
-  // What Apply said, for status and metrics.
+  // What Apply said, for status, metrics and log.
   void CountApplied(const Applied& applied);
+  // Where metrics are served, with the port that was given for 0; empty: nowhere.
+  std::string metrics_address() const;
 
  private:
   class Impl;
