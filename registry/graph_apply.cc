@@ -98,7 +98,8 @@ absl::Status CapturedGraph::Choose(const Launch& launch, const Snapshot& snapsho
   KVR_RETURN_IF_ERROR(FindMemory(launch, bytes, &chosen));
   LaunchWork work;
   KVR_RETURN_IF_ERROR(work.Set(next, resolved.plan, launch.tensors, chosen.memory));
-  const absl::StatusOr<SlotWork> order = AssignSlots(launch.slots, work.items());
+  const absl::StatusOr<SlotWork> order =
+      AssignSlots(launch.slots, work.items(), options_.spare_nodes);
   if (!order.ok()) return only_recapture(What(order.status()), Fix(order.status()));
   chosen.recorded_clusters = true;
   for (size_t i = 0; i < launch.slots.size(); ++i) {
@@ -185,7 +186,8 @@ absl::Status CapturedGraph::SetSlots(const Launch& launch, const Served& served,
   KVR_RETURN_IF_ERROR(served.prepared->Plan(launch.axes, scratch.get()));
   LaunchWork work;
   KVR_RETURN_IF_ERROR(work.Set(*served.prepared, *scratch.get(), launch.tensors, served.memory));
-  KVR_ASSIGN_OR_RETURN(const SlotWork order, AssignSlots(launch.slots, work.items()));
+  KVR_ASSIGN_OR_RETURN(const SlotWork order,
+                       AssignSlots(launch.slots, work.items(), options_.spare_nodes));
   for (size_t i = 0; i < launch.slots.size(); ++i) {
     KVR_RETURN_IF_ERROR(set(launch.slots[i].node, work.At(order[i])));
     ++*nodes;

@@ -57,8 +57,8 @@ Dim3 ClusterOf(const NodeWork& work) {
   return work.kind == NodeWork::Kind::kKernel ? work.launch->cluster : Dim3{};
 }
 
-absl::StatusOr<SlotWork> AssignSlots(absl::Span<const Slot> slots,
-                                     absl::Span<const NodeWork> items) {
+absl::StatusOr<SlotWork> AssignSlots(absl::Span<const Slot> slots, absl::Span<const NodeWork> items,
+                                     int spare) {
   SlotWork assigned(slots.size(), -1);
   size_t slot = 0, item = 0;
   // A run of plain ones up to the next with attributes, which must meet its like; then on.
@@ -84,11 +84,12 @@ absl::StatusOr<SlotWork> AssignSlots(absl::Span<const Slot> slots,
       const std::string what =
           StrCat("it launches and clears ", wanted, " times where ", room,
                  room == 1 ? " node was" : " nodes were", " captured for that");
-      return Error(absl::StatusCode::kFailedPrecondition, what,
-                   last_slots
-                       ? StrCat("capture with spare_nodes = ", wanted - room, " more")
-                       : std::string("capture the graph again: spare nodes come after a launch, "
-                                     "not before its programmatic or cooperative kernel"));
+      return Error(
+          absl::StatusCode::kFailedPrecondition, what,
+          last_slots
+              ? StrCat("capture with spare_nodes = ", static_cast<size_t>(spare) + wanted - room)
+              : std::string("capture the graph again: spare nodes come after a launch, "
+                            "not before its programmatic or cooperative kernel"));
     }
     // Before a kernel with attributes, what does nothing comes first: its overlap is with work.
     const size_t first = last_slots ? slot : slots_end - wanted;

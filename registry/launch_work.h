@@ -5,7 +5,7 @@
 //
 //   LaunchWork work;
 //   KVR_RETURN_IF_ERROR(work.Set(prepared, plan, tensors, memory));
-//   KVR_ASSIGN_OR_RETURN(const SlotWork order, AssignSlots(slots, work.items()));
+//   KVR_ASSIGN_OR_RETURN(const SlotWork order, AssignSlots(slots, work.items(), 0));
 //   for (size_t i = 0; i < slots.size(); ++i) set(slots[i].node, work.At(order[i]));
 //
 // Threading: a LaunchWork belongs to one thread; AssignSlots is a pure function.
@@ -61,9 +61,10 @@ using SlotWork = absl::InlinedVector<int, kMaxRegions + kMaxKernels>;
 
 // Work keeps its order, and goes to slots that were recorded with its attributes. Only a slot
 // without any may do nothing: a programmatic one would let what follows begin before what came
-// before it has ended. Such a slot waits for all that is before it, so it does no harm between two
+// before it has ended. A plain one waits for all that is before it, so it does no harm between two
 // others. kFailedPrecondition: no such assignment; the fix says what capture would have one.
-absl::StatusOr<SlotWork> AssignSlots(absl::Span<const Slot> slots,
-                                     absl::Span<const NodeWork> items);
+// `spare`: how many of the slots were recorded as spare nodes.
+absl::StatusOr<SlotWork> AssignSlots(absl::Span<const Slot> slots, absl::Span<const NodeWork> items,
+                                     int spare);
 
 }  // namespace kvr
