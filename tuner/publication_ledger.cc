@@ -16,8 +16,7 @@ namespace {
 
 // "op {key}: before -> variant {config}, ..." in its parts; what is not there is empty.
 struct ChangeParts {
-  std::string op, key, variant, config;
-  bool operator==(const ChangeParts&) const = default;
+  std::string op, variant, config;
 };
 
 std::string Between(std::string_view text, std::string_view open, std::string_view close) {
@@ -31,8 +30,6 @@ std::string Between(std::string_view text, std::string_view open, std::string_vi
 ChangeParts PartsOf(std::string_view change) {
   ChangeParts parts;
   parts.op = std::string(change.substr(0, change.find_first_of(" :")));
-  const size_t colon = change.find(": ");
-  parts.key = Between(change.substr(0, colon), "{", "}");
   const size_t arrow = change.find(" -> ");
   if (arrow == std::string_view::npos || change.find("keys by") != std::string_view::npos) {
     return parts;
@@ -55,7 +52,6 @@ ledger::Publication RowOf(const PublicationRecord& record) {
     const ChangeParts parts = PartsOf(change);
     if (!all) all = parts;
     if (all->op != parts.op) all->op.clear();
-    if (all->key != parts.key) all->key.clear();
     if (all->variant != parts.variant || all->config != parts.config) {
       all->variant.clear();
       all->config.clear();
@@ -63,7 +59,6 @@ ledger::Publication RowOf(const PublicationRecord& record) {
   }
   if (all && !all->op.empty()) {
     row.op = all->op;
-    row.axes = all->key;
     row.variant = all->variant;
     row.config = all->config;
   }

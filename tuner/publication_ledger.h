@@ -3,10 +3,11 @@
 // The journal of publications in the ledger: a row each, failures too, beside the verdicts that
 // they rest on.
 //
-//   op, axes   the operation and the key where all changes are of one; else empty
-//   variant, config   what serves now, where that is one; else empty
-//   outcome    "published", "kept" (it served already) or "failed"
-//   reason     a line why, then a line a change, then who asked
+//   axes             empty: it is of a generation, not of one tuned key
+//   op               where all changes are of one; else empty
+//   variant, config  what serves now, where that is one; else empty
+//   outcome          "published", "kept" (it served already) or "failed"
+//   reason           a line why, then a line a change, then who asked
 //
 // Threading: as registry/publication.h.
 #pragma once

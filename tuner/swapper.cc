@@ -33,6 +33,10 @@ double Since(std::chrono::steady_clock::time_point start) {
       .count();
 }
 
+absl::Status ProgramEnds() {
+  return Error(absl::StatusCode::kCancelled, "the program ends", "ask again when it runs");
+}
+
 absl::Status CheckRequest(const SwapRequest& request) {
   const bool variant = !request.op.empty() || !request.variant.empty();
   const int sources = static_cast<int>(!request.selection_file.empty()) +
@@ -156,10 +160,9 @@ void Swapper::Impl::Run(Entry& entry) {
   const auto start = std::chrono::steady_clock::now();
   bool told = false;
   absl::Status status = CheckRequest(request);
-  if (status.ok() && cancel.load(std::memory_order_relaxed)) {
-    status = Error(absl::StatusCode::kCancelled, "the program ends", "ask again when it runs");
-  }
+  if (status.ok() && cancel.load(std::memory_order_relaxed)) status = ProgramEnds();
   if (status.ok()) status = Serve(entry, record, &told);
+  if (absl::IsCancelled(status)) status = ProgramEnds();  // nobody else cancels
   if (!status.ok() && !told) {
     PublicationRecord failure = record;
     failure.reason = StrCat(entry.result.step, ": ", What(status));
@@ -216,9 +219,7 @@ absl::Status Swapper::Impl::Serve(Entry& entry, PublicationRecord& record, bool*
       KVR_RETURN_IF_ERROR(Canary(plan));
     }
     Step(entry, "publish");
-    if (cancel.load(std::memory_order_relaxed)) {
-      return Error(absl::StatusCode::kCancelled, "the program ends", "ask again when it runs");
-    }
+    if (cancel.load(std::memory_order_relaxed)) return ProgramEnds();
     if (dispatcher.generation()->digest() == plan.base->digest()) {
       return Publish(entry, plan, record, told);
     }

@@ -4,21 +4,27 @@
 // through the same steps, and a failure at any of them leaves the old generation serving:
 //
 //   build    compile what the new generation needs for every loaded key, from the cache where it
-//   can verify   in a worker process, at every loaded key's shape; what passed before under the
-//   same
-//            fingerprint on the same device is not run again
-//   canary   if asked for: a quick verdict against what serves now; a LOSS refuses the swap
-//   publish  one generation, at once; the journal is told, of failures too
+//            can; does each config fit the shapes that are loaded?
+//   verify   in a worker process, at every loaded shape; what passed before, as the same binary of
+//            the same variant with the same config, is not run again
+//   canary   if asked for: a quick verdict against what serves now, measured in a worker beside the
+//            serving process; a LOSS refuses the swap
+//   publish  one generation, at once
 //
-//   KVR_ASSIGN_OR_RETURN(auto swapper, Swapper::Create(dispatcher, bench, {}));
+// Each request ends in one record of the dispatcher's journal, failures with their step and reason.
+//
+//   KVR_ASSIGN_OR_RETURN(auto swapper, Swapper::Create(dispatcher, jit, {}));
 //   const uint64_t id = swapper->Request({.op = "mla_sparse_decode", .variant = "w8"});
 //   KVR_ASSIGN_OR_RETURN(SwapResult result, swapper->Wait(id));
 //
 // An approximate variant needs the opt-in that the dispatcher was opened with; a swap never
-// replaces its values. Requests run one after another in the order they came.
+// replaces its values, and its verification asks only that it runs. A generation that was silent
+// about an op, whose baseline served, names that for the loaded keys which a swap leaves alone.
+// Should somebody else publish meanwhile, the swap is made anew of what serves then.
 //
-// Threading: every function from any thread. Ownership: dispatcher, catalog, jit and device outlive
-// it; its destructor stops the work at hand and waits for it.
+// Threading: every function from any thread; requests run one after another in the order they came.
+// Ownership: dispatcher, catalog, jit and device outlive it; its destructor ends the worker at
+// hand, waits for the compile at hand, and fails what is left.
 #pragma once
 
 #include <cstdint>
@@ -37,13 +43,17 @@ namespace kvr {
 
 struct SwapRequest {
   // One of these:
-  std::string selection_file;  // what the file selects, in place of everything
+  std::string selection_file;  // what the file selects, in place of everything; where a config
+                               // does not fit a loaded shape, the baseline, as at a start. A
+                               // variant that was edited and tuned since is taken from its place
   std::string op, variant;     // "w8" or "w8{BLOCK_H=16}": for `keys`, else all loaded ones of `op`
-  std::string rollback;        // a digest as Dispatcher::Rollback takes it, or "previous"
+  std::string rollback;        // a digest as Dispatcher::Rollback takes it, or "previous"; one that
+                               // is no longer kept is built again, if it came through here
   std::string bundle;          // a bundle's directory or a plugin: what it brings replaces the
-                               // variants of its names wherever these are selected
+                               // variants of its names wherever these are selected, and is what
+                               // these names mean from then on (tuner/rescan.h)
 
-  std::vector<Axes> keys;
+  std::vector<Axes> keys;  // axes left out take the op's defaults
   bool verify = true;
   bool canary = false;
   std::string trigger = "api";
@@ -52,6 +62,7 @@ struct SwapRequest {
 
 struct SwapResult {
   uint64_t id = 0;
+  // kUnchanged: it is what served already.
   enum class State { kWaiting, kRunning, kPublished, kUnchanged, kFailed } state = State::kWaiting;
   absl::Status status;  // of kFailed
   std::string step;     // "build", "verify", "canary", "publish": where it is, or where it failed
@@ -80,8 +91,8 @@ class Swapper {
   std::vector<SwapResult> recent() const;  // newest first, at most 64
 
   // Requests a swap whenever a bundle or a plugin library in `directory`, or the selection file,
-  // has changed and rests. Half-written and temporary files are passed over. Refused: a directory
-  // that plugins may not come from (plugins/files.h).
+  // has changed and rests (tuner/watch.h). Half-written and temporary files are passed over.
+  // Refused: a directory that plugins may not come from (plugins/files.h).
   absl::Status WatchBundles(const std::string& directory);
   absl::Status WatchSelectionFile(const std::string& path);
 

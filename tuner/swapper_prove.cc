@@ -18,10 +18,6 @@ namespace {
 constexpr int kRounds = 2;              // input sets of a verification
 constexpr size_t kMostVerified = 4096;  // remembered
 
-absl::Status Cancelled() {
-  return Error(absl::StatusCode::kCancelled, "the program ends", "ask again when it runs");
-}
-
 // What a verification is of.
 Fingerprint ProofOf(const SwapChange& change, const Axes& axes) {
   return Hasher()
@@ -80,7 +76,6 @@ absl::Status Swapper::Impl::Build(SwapPlan& plan) {
     const std::vector<absl::StatusOr<Built>> built =
         BuildAll(bench, op->spec(), candidates, device.target, progress);
     for (size_t i = 0; i < changes.size(); ++i) {
-      if (absl::IsCancelled(built[i].status())) return Cancelled();
       KVR_RETURN_IF_ERROR(built[i].status());
       changes[i]->binary = built[i]->binary;
     }
@@ -168,7 +163,6 @@ absl::Status Swapper::Impl::Verify(SwapPlan& plan) {
     KVR_ASSIGN_OR_RETURN(std::string path, files->Add(*change.binary));
     const absl::StatusOr<Finding> finding = worker->Verify({change.op->name(), *proof.axes, seeds},
                                                            ItemOf(change.after, std::move(path)));
-    if (absl::IsCancelled(finding.status())) return Cancelled();
     if (!finding.ok()) return WithContext(change.Text(), finding.status());
     // What is approximate does not meet the reference by its own word; it must run.
     const bool approximate = change.after.variant->semantics == Semantics::kApproximate &&
@@ -216,8 +210,15 @@ absl::Status Swapper::Impl::Canary(SwapPlan& plan) {
     request.op = pair.op->name();
     request.shapes = pair.shapes;
     request.sides = {pair.before, pair.after};
-    KVR_ASSIGN_OR_RETURN(const AbReport report, CompareContestants(Bench(plan), request));
-    if (cancel.load(std::memory_order_relaxed)) return Cancelled();
+    const absl::StatusOr<AbReport> compared = CompareContestants(Bench(plan), request);
+    if (absl::IsAborted(compared.status())) {
+      return Error(absl::StatusCode::kFailedPrecondition,
+                   StrCat(What(compared.status()), ": what serves now can no longer be measured"),
+                   "swap without a canary and compare live");
+    }
+    KVR_RETURN_IF_ERROR(compared.status());
+    const AbReport& report = *compared;
+    if (cancel.load(std::memory_order_relaxed)) return absl::CancelledError("cancelled");
     const std::string where =
         StrCat("canary on ", report.device.name, ": ", report.names[kChallenger], " against ",
                report.names[kIncumbent]);

@@ -150,6 +150,7 @@ class Finder {
   // Of this key: the last that says what is selected.
   const ledger::Publication* LastPublication() {
     for (auto it = published_.rbegin(); it != published_.rend(); ++it) {
+      if (it->record.axes.empty()) continue;  // what a process served, not what is selected
       const absl::StatusOr<Axes> axes = ParseAxes(it->record.axes);
       const bool is_key = axes.ok() && *axes == why_.key;
       if (it->record.outcome == "published" && (is_key || IsOfKey(it->record.axes))) {
