@@ -57,10 +57,27 @@ void Tell(const Band& b, Line& line) {
   line.suffix = b.mode;
   line.result = absl::StrFormat("%.2f %%", 100 * b.band);
 }
+// A swap's reason begins with the step that failed: "verify: w8 ...".
+std::string FailedStep(const Publication& p) {
+  for (const std::string_view step : {"build", "verify", "canary", "publish"}) {
+    if (p.outcome == "failed" && p.reason.starts_with(StrCat(step, ": "))) {
+      return StrCat(" at ", step);
+    }
+  }
+  return "";
+}
+std::string ShortDigest(const std::string& hex) { return hex.empty() ? "?" : hex.substr(0, 12); }
+
 void Tell(const Publication& p, Line& line) {
   line.variant = p.variant;
   line.config = p.config;
-  line.result = StrCat(p.trigger, ": ", p.outcome);
+  // Several keys, or none: the generation is what has a name.
+  if (p.variant.empty()) {
+    line.variant = p.after.empty() || p.after == p.before
+                       ? StrCat("generation ", ShortDigest(p.before))
+                       : StrCat(ShortDigest(p.before), " -> ", ShortDigest(p.after));
+  }
+  line.result = StrCat(p.trigger, ": ", p.outcome, FailedStep(p));
 }
 void Tell(const Build& b, Line& line) {
   line.variant = b.variant;
@@ -195,7 +212,7 @@ struct Listing {
     }
     const std::string axes = shapes.Names();
     std::vector<std::string> shared;
-    if (ops.size() == 1) shared.push_back(*ops.begin());
+    if (ops.size() == 1 && !ops.begin()->empty()) shared.push_back(*ops.begin());
     if (days.size() == 1) shared.push_back(StrCat(*days.begin(), " (UTC)"));
     const std::string common = shapes.Common();
     if (const absl::StatusOr<Axes> parsed = ParseAxes(common);
@@ -213,8 +230,8 @@ struct Listing {
       rows.push_back(
           {line.uid, line.kind,
            days.size() == 1 && line.time.size() > 11 ? line.time.substr(11) : line.time,
-           StrCat(ops.size() > 1 ? StrCat(line.op, ": ") : "", ConfigName(line.variant, config),
-                  line.suffix.empty() ? "" : " ", line.suffix),
+           StrCat(ops.size() > 1 && !line.op.empty() ? StrCat(line.op, ": ") : "",
+                  ConfigName(line.variant, config), line.suffix.empty() ? "" : " ", line.suffix),
            line.kind == "build" ? line.at : shapes.Values(line.at), line.result});
     }
     std::vector<std::string> titles = {"uid", "kind", "time", "of", "at", "result"};

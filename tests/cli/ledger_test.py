@@ -223,6 +223,26 @@ class Ledger(unittest.TestCase):
         self.assertIn("3 records", self.kvr("ledger", "show", "GPU-1", "--ledger", directory, code=2))
         self.assertEqual(self.json("ledger", "show", "GPU-1-v", "--ledger", directory)["environment"]["host"], "node7")
 
+    def test_ls_lists_publications_by_trigger_and_outcome_failures_too(self):
+        directory = self.filled("a")
+        common = {"table": "publications", "environment": "GPU-1", "fingerprint": "", "binary": "",
+                  "before": "a" * 64, "op": "", "axes": "", "variant": "", "config": ""}
+        swaps = [dict(common, uid="swap-1", time="2026-11-30T13:00:00.000Z", trigger="selection-file",
+                      after="b" * 64, outcome="published", reason="verified at 3 shapes\nasked for by pid 7 uid 0"),
+                 dict(common, uid="swap-2", time="2026-11-30T13:01:00.000Z", trigger="bundle", op=OP,
+                      axes="topk=512", variant="w8", config="WARPS=8", after="", outcome="failed",
+                      reason="verify: w8: INCORRECT_NUMERICAL\nasked for by pid 7 uid 0")]
+        self.kvr("ledger", "import", self.path("swaps", "".join(json.dumps(s) + "\n" for s in swaps)),
+                 "--ledger", directory)
+        lines = self.kvr("ledger", "ls", "--kind", "publication", "--ledger", directory).splitlines()
+        failed, published = [line for line in lines if "publication " in line]  # newest first
+        self.assertIn("w8", failed)
+        self.assertTrue(failed.endswith("bundle: failed at verify"), lines)
+        self.assertIn("aaaaaaaaaaaa -> bbbbbbbbbbbb", published)
+        self.assertTrue(published.endswith("selection-file: published"), lines)
+        shown = self.kvr("ledger", "show", "swap-2", "--ledger", directory)
+        self.assertIn("asked for by pid 7 uid 0", shown)
+
     def test_a_ledger_of_a_newer_schema_is_refused_and_untouched(self):
         directory = self.filled("a")
         file = os.path.join(directory, "ledger.db")
