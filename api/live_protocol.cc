@@ -60,6 +60,7 @@ class Fields {
     }
     return holds;
   }
+  const absl::Status& status() const { return status_; }
   absl::Status Done() const {
     KVR_RETURN_IF_ERROR(status_);
     for (const auto& [name, value] : json_.items()) {
@@ -189,6 +190,7 @@ absl::StatusOr<LiveRequest> ParseLiveRequest(std::string_view line) {
   Fields fields(json);
   std::string name;
   fields.Text("command", &name);
+  KVR_RETURN_IF_ERROR(fields.status());
   LiveRequest request;
   bool known = false;
   std::vector<std::string_view> names;

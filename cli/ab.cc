@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "api/compare.h"
+#include "cli/ab_live.h"
 #include "cli/samples.h"
 #include "cli/table.h"
 #include "cli/work.h"
@@ -18,26 +19,13 @@ namespace {
 
 struct AbOptions : OpOptions {
   std::string incumbent, challenger;
+  std::string live, other;  // --live: the program's socket, and what follows the first positional
+  int block = 32, warmup = 2;
+  double band = 0;  // percent
   bool ship = false;
   int sessions = 0, rounds = 0;
   uint64_t seed = 0;
 };
-
-int CodeOf(stats::Verdict verdict) {
-  switch (verdict) {
-    case stats::Verdict::kWin:
-      return kDone;
-    case stats::Verdict::kEquivalent:
-      return kNoDifference;
-    case stats::Verdict::kLoss:
-      return kLoss;
-    case stats::Verdict::kInconclusive:
-      return kInconclusive;
-    case stats::Verdict::kInvalid:
-      return kInvalid;
-  }
-  return kInvalid;
-}
 
 Json ShapeJson(const AbShape& shape, bool ship) {
   Json sessions = Json::array();
@@ -154,7 +142,45 @@ void PrintText(const OpSpec& op, const AbReport& report) {
   Print("\n" + Wrap(Conclusion(report), TerminalWidth(), 0));
 }
 
+absl::StatusOr<int> RunLive(const GlobalOptions& global, const AbOptions& options) {
+  AbLiveOptions live;
+  live.socket = options.live;
+  if (options.op.empty() || !options.incumbent.empty() || !options.challenger.empty()) {
+    return Error(absl::StatusCode::kInvalidArgument, "it is not said what --live is to compare",
+                 "as in `kvr ab --live SOCKET current mla_sparse_decode/w8`");
+  }
+  live.b = options.other.empty() ? options.op : options.other;
+  if (!options.other.empty()) live.a = options.op;
+  live.block = options.block;
+  live.warmup = options.warmup;
+  live.seed = options.seed;
+  KVR_ASSIGN_OR_RETURN(live.seconds, BudgetOf(options));
+  live.rules.ship = options.ship;
+  live.rules.rounds = options.rounds;
+  if (options.sessions > 0) live.rules.sessions = options.sessions;
+  if (options.band > 0) live.rules.band = std::log1p(options.band / 100);
+  return RunAbLive(global, live);
+}
+
+absl::Status CheckSides(const AbOptions& options) {
+  if (!options.op.empty() && options.other.empty() && !options.incumbent.empty() &&
+      !options.challenger.empty()) {
+    return absl::OkStatus();
+  }
+  return Error(absl::StatusCode::kInvalidArgument,
+               "an operation, --incumbent and --challenger are required",
+               "as in `kvr ab OP --incumbent baseline --challenger w8`, or name a running program "
+               "with --live");
+}
+
 absl::StatusOr<int> RunAb(const GlobalOptions& global, const AbOptions& options) {
+  if (options.sessions > 0 && !options.ship) {
+    return Error(absl::StatusCode::kInvalidArgument,
+                 "--sessions is given, but a quick verdict has one session",
+                 "add --ship, or leave --sessions out");
+  }
+  if (!options.live.empty()) return RunLive(global, options);
+  KVR_RETURN_IF_ERROR(CheckSides(options));
   KVR_RETURN_IF_ERROR(CheckLedger(options));
   AbRequest request;
   request.op = options.op;
@@ -163,14 +189,7 @@ absl::StatusOr<int> RunAb(const GlobalOptions& global, const AbOptions& options)
   request.ship = options.ship;
   request.seed = options.seed;
   request.rounds = options.rounds;
-  if (options.sessions > 0) {
-    if (!options.ship) {
-      return Error(absl::StatusCode::kInvalidArgument,
-                   "--sessions is given, but a quick verdict has one session",
-                   "add --ship, or leave --sessions out");
-    }
-    request.sessions = options.sessions;
-  }
+  if (options.sessions > 0) request.sessions = options.sessions;
   KVR_ASSIGN_OR_RETURN(request.shapes, ParseShapes(options));
   KVR_ASSIGN_OR_RETURN(request.mode, ModeOf(options));
   KVR_ASSIGN_OR_RETURN(request.budget_s, BudgetOf(options));
@@ -194,6 +213,22 @@ absl::StatusOr<int> RunAb(const GlobalOptions& global, const AbOptions& options)
 
 }  // namespace
 
+int CodeOf(stats::Verdict verdict) {
+  switch (verdict) {
+    case stats::Verdict::kWin:
+      return kDone;
+    case stats::Verdict::kEquivalent:
+      return kNoDifference;
+    case stats::Verdict::kLoss:
+      return kLoss;
+    case stats::Verdict::kInconclusive:
+      return kInconclusive;
+    case stats::Verdict::kInvalid:
+      return kInvalid;
+  }
+  return kInvalid;
+}
+
 void AddAb(CLI::App& app, Commands& commands) {
   auto options = std::make_shared<AbOptions>();
   CLI::App* sub = Subcommand(
@@ -208,9 +243,18 @@ void AddAb(CLI::App& app, Commands& commands) {
       "where any is, else WIN where any is; SHIP takes a WIN at one shape and no regression of 3 % "
       "at "
       "any");
-  options->AddOp(sub);
+  sub->add_option("OP", options->op,
+                  "operation, as `kvr list` names it; with --live what serves as A, 'current' if "
+                  "only B is given");
+  sub->add_option("B", options->other,
+                  "with --live: 8 digits or more of a digest, 'current', 'baseline', 'previous', a "
+                  "selection file, or OP/VARIANT{A=V,...}");
+  CLI::Option* live =
+      sub->add_option("--live", options->live,
+                      "compare A and B in the running program of this socket, in turns")
+          ->type_name("SOCKET");
   const auto contestant = [&](const char* name, std::string* text, const char* what) {
-    sub->add_option(name, *text, what)->type_name("VARIANT[{A=V,...}]")->required();
+    sub->add_option(name, *text, what)->type_name("VARIANT[{A=V,...}]");
   };
   contestant("--incumbent", &options->incumbent, "what is in use");
   contestant("--challenger", &options->challenger, "what wants its place");
@@ -226,6 +270,17 @@ void AddAb(CLI::App& app, Commands& commands) {
       ->check(CLI::Range(2, 10000));
   sub->add_option("--seed", options->seed, "of inputs and order; drawn anew when left out")
       ->check(CLI::NonNegativeNumber);
+  sub->add_option("--block", options->block, "with --live: steps before the other's turn (32)")
+      ->check(CLI::Range(1, 4096))
+      ->needs(live);
+  sub->add_option("--warmup", options->warmup,
+                  "with --live: first steps of each bucket in a block that do not count (2)")
+      ->check(CLI::Range(0, 4095))
+      ->needs(live);
+  sub->add_option("--band", options->band,
+                  "with --live: percent that a quick verdict takes for noise (1)")
+      ->check(CLI::Range(0.1, 50.0))
+      ->needs(live);
   options->AddWorker(sub);
   options->AddLedger(sub);
   sub->callback([&commands, options] {
