@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
+#include "registry/launch_work.h"
 #include "tests/registry/capture_fixture.h"
 
 namespace kvr {
@@ -347,8 +350,50 @@ TEST(BindingFailure, InTheMiddleOfAPatchRestoresWhatWas) {
   world.device->DestroyStream(stream);
 }
 
-// A launch function's work is fixed, which matters only where its key's answer changes.
-// (tests/registry/variant_kinds_test.cc has one that is real.)
+// Random slots and work: what is assigned keeps its order and its attributes, and only plain slots
+// do nothing; where nothing is, there is none.
+TEST(AssignSlots, FindsAnAssignmentWhereThereIsOne) {
+  std::mt19937 random(3);
+  const LaunchAttributes kinds[] = {kPlain, kPlain, kProgrammatic, kCooperative};
+  int found = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    std::vector<Slot> slots(random() % 6);
+    std::vector<NodeWork> items(random() % 5);
+    for (Slot& slot : slots) slot.attributes = kinds[random() % 4];
+    for (NodeWork& item : items) item.attributes = kinds[random() % 4];
+    // All subsets of slots that are as large as `items`.
+    bool exists = false;
+    for (unsigned subset = 0; subset < 1u << slots.size(); ++subset) {
+      size_t next = 0;
+      bool fits = true;
+      for (size_t i = 0; i < slots.size(); ++i) {
+        const bool used = (subset >> i & 1) != 0;
+        if (used && next < items.size()) {
+          fits = fits && items[next].attributes == slots[i].attributes;
+        }
+        if (!used) fits = fits && slots[i].attributes == kPlain;
+        next += used;
+      }
+      exists = exists || (fits && next == items.size());
+    }
+    const absl::StatusOr<SlotWork> assigned = AssignSlots(slots, items, 0);
+    ASSERT_EQ(assigned.ok(), exists) << assigned.status();
+    if (!assigned.ok()) continue;
+    ++found;
+    int next = 0;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const int item = (*assigned)[i];
+      if (item < 0) {
+        ASSERT_EQ(slots[i].attributes, kPlain);
+        continue;
+      }
+      ASSERT_EQ(item, next++);
+      ASSERT_EQ(items[static_cast<size_t>(item)].attributes, slots[i].attributes);
+    }
+    ASSERT_EQ(next, static_cast<int>(items.size()));
+  }
+  EXPECT_GT(found, 1000);
+}
 
 }  // namespace
 }  // namespace kvr

@@ -173,6 +173,71 @@ TEST_F(BindingLifetimeTest, CapturesComeAndGoWithoutATrace) {
   EXPECT_EQ(Bytes(), bytes);
 }
 
+// The application may make several executables of one graph, which the null device does not: others
+// than its own are taken for such.
+class ManyExecsDevice : public SteppedDevice {
+ public:
+  using SteppedDevice::SteppedDevice;
+  absl::Status SetNode(GraphExec exec, Node node, const NodeWork& work) override {
+    if (others.count(exec.handle) == 0) return SteppedDevice::SetNode(exec, node, work);
+    ++others[exec.handle];
+    return absl::OkStatus();
+  }
+  std::map<void*, int> others;  // nodes set
+};
+
+TEST(BindingExecutables, OfOneGraphRunDifferentGenerationsAndEachHoldsItsOwn) {
+  World world = StepsWorld({{.name = "base", .baseline = true}, {.name = "one"}, {.name = "two"}});
+  ManyExecsDevice device(*world.device);
+  Dispatcher dispatcher(world.catalog, device, *world.jit, {});
+  int64_t number = 0;
+  const auto publish = [&](const std::string& name) {
+    const GenerationPtr next = world.Select({{1000, name}}, ++number);
+    EXPECT_TRUE(dispatcher.Publish(next).ok());
+    return next->digest();
+  };
+  const Fingerprint base = publish("base");
+  ASSERT_TRUE(dispatcher.Load("axpy", {{{"n", 1000}}})->ready());
+  const Stream stream = *device.CreateStream();
+  ASSERT_TRUE(dispatcher.PrepareStream(stream).ok());
+  ASSERT_TRUE(device.BeginCapture(stream, CaptureMode::kThreadLocal).ok());
+  const auto scope = dispatcher.OpenCapture(stream, {.keeps_graph = true});
+  const AxpyTensors tensors(1000);
+  ASSERT_TRUE(dispatcher.Launch("axpy", tensors.views, stream).ok());
+  absl::StatusOr<GraphBinding> binding = (*scope)->Finish();
+  const auto graph = *device.EndCapture(stream, true);
+  const GraphExec first = graph->exec(), second{&world}, third{&device};
+  device.others = {{second.handle, 0}, {third.handle, 0}};
+
+  const Fingerprint one = publish("one");
+  EXPECT_EQ(binding->Apply(first)->digest, one);
+  const Fingerprint two = publish("two");
+  EXPECT_EQ(binding->Apply(second)->digest, two);
+  EXPECT_EQ(binding->digest(first), one);
+  EXPECT_EQ(binding->digest(second), two);
+  EXPECT_EQ(binding->digest(third), base);
+  EXPECT_EQ(device.others[second.handle], 1);
+  EXPECT_EQ(binding->Apply(second, base)->nodes, 1);
+  EXPECT_EQ(binding->Apply(second, two)->nodes, 1);
+  for (int i = 0; i <= Dispatcher::kKeptGenerations; ++i) {
+    ASSERT_TRUE(
+        dispatcher
+            .Publish(world.Select({{int64_t{1} << (13 + i), "base"}, {1000, "base"}}, ++number))
+            .ok());
+  }
+  dispatcher.Collect();
+  EXPECT_EQ(world.device->counters().modules, 3);
+  EXPECT_EQ(NodesText(*world.device, first), "one0");
+  EXPECT_TRUE(graph->Launch(stream).ok());
+  binding->Forget(second);
+  dispatcher.Collect();
+  EXPECT_EQ(world.device->counters().modules, 2);
+  EXPECT_EQ(binding->digest(second), base);
+  EXPECT_EQ(binding->digest(first), one);
+  EXPECT_TRUE(graph->Launch(stream).ok());
+  world.device->DestroyStream(stream);
+}
+
 // Launch functions do nothing on the null device, but are counted.
 class NoFunction : public LaunchFunction {
   absl::Status Launch(const FunctionLaunch&) const override { return absl::OkStatus(); }
