@@ -2,7 +2,7 @@
 //
 // A launch whose axes are fixed: the plan is evaluated and the parameter arrays are laid out once;
 // each call checks that the generation has not changed and launches. After a swap the next call
-// re-plans by itself, without allocating.
+// re-plans by itself, without allocating, and lets go of the old binary; an idle one keeps it.
 //
 //   KVR_ASSIGN_OR_RETURN(BoundLaunch decode, runtime.Bind("mla_sparse_decode", tensors));
 //   KVR_RETURN_IF_ERROR(decode.SetData(0, q_nope));  // other memory of the same shape, when it

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/status.h"
 #include "core/strings.h"
 #include "nlohmann/json.hpp"
 #include "registry/dispatcher.h"
@@ -225,6 +226,37 @@ TEST_F(Publishing, WhatWasLoadedLaterIsPreparedWhereNoGenerationKeptIt) {
   ASSERT_TRUE(dispatcher->Rollback("baseline").ok());
   EXPECT_EQ(Serving(*dispatcher, 64), "baseline");
   EXPECT_EQ(world.compiles, compiles + 1);
+}
+
+TEST_F(Publishing, AGraphIsBroughtToNoGenerationThatLacksWhatWasLoadedLater) {
+  const GenerationPtr old = world.Select({{1000, "v0"}, {64, "v1"}}, 1);
+  ASSERT_TRUE(dispatcher->Publish(old).ok());
+  ASSERT_TRUE(dispatcher->Publish(Of(2)).ok());
+  const Stream stream = *world.device->CreateStream();
+  ASSERT_TRUE(dispatcher->PrepareStream(stream).ok());
+  ASSERT_TRUE(world.device->BeginCapture(stream, CaptureMode::kGlobal).ok());
+  const auto scope = dispatcher->OpenCapture(stream);
+  ASSERT_TRUE(scope.ok()) << scope.status();
+  const AxpyTensors tensors(1000);
+  ASSERT_TRUE(dispatcher->Launch("axpy", tensors.views, stream).ok());
+  absl::StatusOr<GraphBinding> binding = (*scope)->Finish();
+  ASSERT_TRUE(binding.ok()) << binding.status();
+  const auto graph = world.device->EndCapture(stream);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  const GraphExec exec = (*graph)->exec();
+  EXPECT_TRUE(binding->Apply(exec, old->digest()).ok());
+  ASSERT_TRUE(dispatcher->Load("axpy", {{{"n", 64}}})->ready());
+  EXPECT_TRUE(binding->Apply(exec).ok());
+  const absl::Status lacking = binding->Apply(exec, old->digest()).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(lacking)) << lacking;
+  EXPECT_THAT(std::string(What(lacking)), HasSubstr("axpy {n=64}: v1 {BLOCK=64,CTAS=1024} is not"));
+  EXPECT_EQ(binding->digest(exec), Of(2)->digest());
+  // Generation 0 has all of it, and so has one that was published again.
+  EXPECT_TRUE(binding->Apply(exec, dispatcher->history().back()->digest()).ok());
+  ASSERT_TRUE(dispatcher->Rollback("").ok());
+  EXPECT_EQ(binding->Apply(exec)->digest, old->digest());
+  EXPECT_TRUE(absl::IsNotFound(binding->Apply(exec, FingerprintOf("none")).status()));
+  world.device->DestroyStream(stream);
 }
 
 TEST_F(Publishing, ShowsWhatServesEachLoadedKey) {

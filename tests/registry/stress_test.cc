@@ -114,11 +114,11 @@ TEST(Stress, WhatIsRetiredIsDroppedWhileEightThreadsLaunchAndGenerationsGoBackAn
     }
   });
   std::thread loader([&] {
-    for (int64_t n = 1; !stop.load(); n = n % 4000 + 37) {
+    for (int64_t n = 1; !stop.load(); n = n % 300 + 37) {
       failed += !dispatcher->Load("axpy", {{{"n", n}}}).ok();
     }
   });
-  for (int64_t i = 0; i < 200 || launched < kLaunches; ++i) {
+  for (int64_t i = 0; i < 60 || launched < kLaunches; ++i) {
     const std::string variant = "v" + std::to_string(i % kVariants);
     failed += !dispatcher->Publish(world.Select({{1000, variant}, {64, "baseline"}}, i + 1)).ok();
   }
