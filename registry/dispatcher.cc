@@ -4,6 +4,7 @@
 #include "registry/dispatcher.h"
 
 #include <array>
+#include <memory>
 #include <utility>
 
 #include "core/status.h"
@@ -39,7 +40,22 @@ struct LastPlan {
   LaunchPlan plan;
 };
 constexpr size_t kLastPlans = 4;  // by op; ops that share one evaluate anew
-constinit thread_local std::array<LastPlan, kLastPlans> last_plans;
+using LastPlans = std::array<LastPlan, kLastPlans>;
+
+// Made at the thread's first launch, since a library that a running program loads (libkvr.so) may
+// have little thread-local storage of its own.
+constinit thread_local LastPlans* last_plans = nullptr;
+
+struct ThreadPlans {
+  std::unique_ptr<LastPlans> plans = std::make_unique<LastPlans>();
+  ~ThreadPlans() { last_plans = nullptr; }
+};
+
+[[gnu::noinline]] LastPlans& MakeLastPlans() {
+  static thread_local ThreadPlans mine;
+  last_plans = mine.plans.get();
+  return *last_plans;
+}
 
 }  // namespace
 
@@ -53,7 +69,8 @@ absl::Status Dispatcher::Launch(OpHandle op, absl::Span<const TensorView> tensor
   EpochGuard guard;
   const Snapshot& snapshot = *impl_->current.load(std::memory_order_seq_cst);
   const OpTable& table = *snapshot.ops[op.index];
-  LastPlan& last = last_plans[static_cast<size_t>(op.index) % kLastPlans];
+  LastPlans& plans = last_plans != nullptr ? *last_plans : MakeLastPlans();
+  LastPlan& last = plans[static_cast<size_t>(op.index) % kLastPlans];
   // Invalid until this launch has its plan: the axes are read in place.
   const uint64_t version = std::exchange(last.version, 0);
   AxisVector& axes = last.axes;
