@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# What an install is, on one page. core/install_layout.h finds all of it from the executable.
+# What an install is, on one page. core/install_layout.h finds all of it from the executable,
+# or from libkvr.so.
 # `cpack -G TGZ` in the build tree writes one archive a component; they unpack into one directory:
 #
-#   kvr     the command, the built-in variants, what plugins need to be built
+#   kvr     the command, libkvr.so with kvr.h and kvr.py, the built-in variants, what plugins need to
+#           be built
 #   host    lib/libkvr_host.so, the host device: Clang is in it
 #   tests   the GPU tests and bench/'s scripts, to be run on the GPU machine: tests/run.sh
 #   bench   benchmarks of KVR itself; the only part that needs the machine's libstdc++
 
 # A build tree has the same layout: what is not built lies there as links to the sources.
-foreach(link IN ITEMS sdk=share/kvr/sdk .venv=.venv
+foreach(link IN ITEMS sdk=share/kvr/sdk .venv=.venv python=python
     devices/profiles=share/kvr/profiles tests/tuner/faulty=share/kvr/tests/faulty)
   string(REGEX MATCH "(.*)=(.*)" _ ${link})
   set(source ${CMAKE_SOURCE_DIR}/${CMAKE_MATCH_1})
@@ -27,6 +29,12 @@ if(CMAKE_INSTALL_PREFIX_INITIALIZED_TO_DEFAULT)
 endif()
 
 install(TARGETS kvr kvr-worker RUNTIME DESTINATION bin)
+
+# For programs that call KVR: find_package(KVR) with kvr::kvr, pkg-config kvr, or PYTHONPATH.
+install(TARGETS kvr_c EXPORT KVRTargets LIBRARY DESTINATION lib INCLUDES DESTINATION include)
+install(FILES ${CMAKE_SOURCE_DIR}/api/kvr.h DESTINATION include)
+install(FILES ${CMAKE_SOURCE_DIR}/python/kvr.py DESTINATION python)
+
 if(TARGET kvr_host)
   install(TARGETS kvr_host LIBRARY DESTINATION lib COMPONENT host)
 endif()
@@ -67,6 +75,7 @@ endforeach()
 if(KVR_TESTS)
   install(PROGRAMS ${CMAKE_SOURCE_DIR}/packaging/run_tests.sh DESTINATION tests RENAME run.sh
     COMPONENT tests)
+  install(PROGRAMS ${CMAKE_SOURCE_DIR}/tests/python/torch_gpu_test.py DESTINATION tests COMPONENT tests)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/tests/tuner/faulty DESTINATION share/kvr/tests
     COMPONENT tests)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/bench/ DESTINATION bench COMPONENT tests
