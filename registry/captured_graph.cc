@@ -3,6 +3,7 @@
 // The capturing half: launches become slots.
 #include "registry/captured_graph.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -80,15 +81,16 @@ absl::StatusOr<bool> CapturedGraph::Record(Recording& recording, int op,
   }
 
   // 1. All that can fail, before anything is recorded.
+  Kind kind;
+  kind.op = op;
+  KVR_RETURN_IF_ERROR(pinned_->ops[op]->reader.Read(tensors, &kind.axes));
   Launch launch;
-  launch.op = op;
   launch.stream = stream;
   launch.own = own;
-  KVR_RETURN_IF_ERROR(pinned_->ops[op]->reader.Read(tensors, &launch.axes));
   PlanScratch scratch;
   Resolved resolved;
   KVR_RETURN_IF_ERROR(
-      dispatcher_.Resolve(pinned_.get(), op, launch.axes, stream, scratch.get(), &resolved));
+      dispatcher_.Resolve(pinned_.get(), op, kind.axes, stream, scratch.get(), &resolved));
   Served served;
   served.prepared = resolved.prepared->shared_from_this();
   KVR_RETURN_IF_ERROR(FindMemory(launch, resolved.plan.workspace_bytes, &served));
@@ -101,9 +103,9 @@ absl::StatusOr<bool> CapturedGraph::Record(Recording& recording, int op,
                 static_cast<size_t>(DTypeSize(spec.dtype)));
     launch.tensors[i].data = launch.scalars[i].data();
   }
-  launch.fixed = served.prepared->calls();
+  kind.fixed = served.prepared->calls();
   LaunchWork work;
-  if (!launch.fixed) {
+  if (!kind.fixed) {
     KVR_RETURN_IF_ERROR(work.Set(*served.prepared, resolved.plan, launch.tensors, served.memory));
   }
   const std::shared_ptr<Hold> hold = hold_.lock();
@@ -114,10 +116,13 @@ absl::StatusOr<bool> CapturedGraph::Record(Recording& recording, int op,
 
   // 2. Held before it is recorded, so that whatever becomes of the rest, the graph can be launched.
   hold->captured->launches.push_back(served);
-  const absl::Status status = Enqueue(recording, resolved.plan, served, work, &launch);
+  const absl::Status status = Enqueue(recording, resolved.plan, served, work, &kind, &launch);
   if (!status.ok()) {
     unpatchable_ = StrCat(catalog_op.name(), " was recorded in part: ", What(status));
   }
+  const auto known = std::find(kinds_.begin(), kinds_.end(), kind);
+  launch.kind = static_cast<size_t>(known - kinds_.begin());
+  if (known == kinds_.end()) kinds_.push_back(std::move(kind));
   launches_.push_back(std::move(launch));
   KVR_RETURN_IF_ERROR(status);
   dispatcher_.counters.captured.fetch_add(1, std::memory_order_relaxed);
@@ -126,13 +131,15 @@ absl::StatusOr<bool> CapturedGraph::Record(Recording& recording, int op,
 }
 
 absl::Status CapturedGraph::Enqueue(Recording& recording, const PlanView& plan,
-                                    const Served& served, const LaunchWork& work, Launch* launch) {
-  if (launch->fixed) {
+                                    const Served& served, const LaunchWork& work, Kind* kind,
+                                    Launch* launch) {
+  if (kind->fixed) {
     return served.prepared->Launch(plan, launch->tensors, served.memory, launch->stream);
   }
   const auto add = [&](const NodeWork& item) -> absl::Status {
     KVR_ASSIGN_OR_RETURN(const Node node, recording.Add(item, launch->stream));
-    launch->slots.push_back({node, item.attributes, ClusterOf(item)});
+    launch->nodes.push_back(node);
+    kind->slots.push_back({item.attributes, ClusterOf(item)});
     return absl::OkStatus();
   };
   for (const NodeWork& item : work.items()) KVR_RETURN_IF_ERROR(add(item));

@@ -56,15 +56,22 @@ class CapturedGraph : public std::enable_shared_from_this<CapturedGraph> {
   int launches();
 
  private:
-  struct Launch {
+  // What a launch is planned by. A model launches the same shape layer after layer, so a graph has
+  // few kinds.
+  struct Kind {
     int op = 0;
     AxisVector axes{};
+    std::vector<Slot> slots;
+    bool fixed = false;  // a launch function's: recorded as it came
+    bool operator==(const Kind&) const = default;
+  };
+  struct Launch {
+    size_t kind = 0;  // of `kinds_`
     std::vector<TensorView> tensors;
     std::vector<std::array<std::byte, 8>> scalars;  // what the scalars among them point at
     Stream stream;
-    Workspace own;  // the caller's
-    std::vector<Slot> slots;
-    bool fixed = false;  // a launch function's: recorded as it came
+    Workspace own;            // the caller's
+    std::vector<Node> nodes;  // by Kind::slots
   };
   // What serves one launch.
   struct Served {
@@ -89,6 +96,18 @@ class CapturedGraph : public std::enable_shared_from_this<CapturedGraph> {
     absl::flat_hash_map<void*, RunsPtr> applied;  // by executable, where it is not as captured
     std::vector<RunsPtr> copy;                    // what the copy's slots may have; one: all of it
   };
+  // A kind under one config.
+  struct Planned {
+    PreparedPtr prepared;
+    LaunchPlan plan;
+    SlotWork order;
+    bool recorded_clusters = true;
+  };
+  // Of one Apply: each kind is planned once.
+  struct Plans {
+    std::vector<std::unique_ptr<Planned>> by_kind;  // null: not needed yet
+    LaunchWork work;
+  };
   struct Stamp {
     uint64_t version = 0;
     Fingerprint digest;
@@ -99,18 +118,22 @@ class CapturedGraph : public std::enable_shared_from_this<CapturedGraph> {
   // `mutex_` is held in all of them.
   absl::Status FindMemory(const Launch& launch, int64_t bytes, Served* served);
   absl::Status Enqueue(Recording& recording, const PlanView& plan, const Served& served,
-                       const LaunchWork& work, Launch* launch);
+                       const LaunchWork& work, Kind* kind, Launch* launch);
   const Stamp& StampOf(GraphExec exec) const;
   absl::StatusOr<Applied> ApplySnapshot(GraphExec exec, const Snapshot& snapshot);
-  // What `snapshot` serves `launch` by; `served`: what does now. `*recapture`: why only another
-  // capture can have that; else empty.
-  absl::Status Choose(const Launch& launch, const Snapshot& snapshot, Served* served,
-                      std::string* recapture);
+  absl::Status PlanKind(const Kind& kind, PreparedPtr prepared, Planned* planned) const;
+  // What `snapshot` serves `kind` by; null: `now`, still. `*recapture`: why only another capture
+  // can have that; else empty.
+  absl::Status Choose(const Kind& kind, const Snapshot& snapshot, const Prepared& now,
+                      std::unique_ptr<Planned>* planned, std::string* recapture);
+  std::string Change(const Kind& kind, const Snapshot& snapshot, const Prepared& now,
+                     const Prepared& next) const;
   // All slots of one launch; counts them.
-  absl::Status SetSlots(const Launch& launch, const Served& served, SetSlot set, int* nodes);
+  absl::Status SetSlots(const Launch& launch, const Served& served, Plans* plans, SetSlot set,
+                        int* nodes);
   absl::Status SetNodes(GraphExec exec, const RunsPtr& from, const RunsPtr& to,
-                        absl::Span<const size_t> changed, Hold* hold, int* nodes);
-  absl::Status SetCopy(GraphExec exec, const RunsPtr& to, Hold* hold, int* nodes);
+                        absl::Span<const size_t> changed, Hold* hold, Plans* plans, int* nodes);
+  absl::Status SetCopy(GraphExec exec, const RunsPtr& to, Hold* hold, Plans* plans, int* nodes);
   absl::StatusOr<Applied> NeedsRecapture(GraphExec exec, std::string reason);
 
   Dispatcher::Impl& dispatcher_;
@@ -121,6 +144,7 @@ class CapturedGraph : public std::enable_shared_from_this<CapturedGraph> {
 
   std::mutex mutex_;
   std::shared_ptr<const Snapshot> pinned_;  // until Finish
+  std::vector<Kind> kinds_;
   std::vector<Launch> launches_;
   std::string unpatchable_;  // why it can only be captured again; empty: nothing yet
   std::unique_ptr<GraphCopy> copy_;

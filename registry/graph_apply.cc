@@ -67,46 +67,50 @@ absl::StatusOr<Applied> CapturedGraph::Apply(GraphExec exec, const Fingerprint& 
   return ApplySnapshot(exec, *snapshot);
 }
 
-absl::Status CapturedGraph::Choose(const Launch& launch, const Snapshot& snapshot, Served* served,
-                                   std::string* recapture) {
+absl::Status CapturedGraph::PlanKind(const Kind& kind, PreparedPtr prepared,
+                                     Planned* planned) const {
+  KVR_RETURN_IF_ERROR(prepared->Plan(kind.axes, &planned->plan));
+  LaunchWork work;
+  work.Outline(*prepared, planned->plan);
+  KVR_ASSIGN_OR_RETURN(planned->order, AssignSlots(kind.slots, work.items(), options_.spare_nodes));
+  planned->recorded_clusters = true;
+  for (size_t i = 0; i < kind.slots.size(); ++i) {
+    planned->recorded_clusters &= kind.slots[i].cluster == ClusterOf(work.At(planned->order[i]));
+  }
+  planned->prepared = std::move(prepared);
+  return absl::OkStatus();
+}
+
+std::string CapturedGraph::Change(const Kind& kind, const Snapshot& snapshot, const Prepared& now,
+                                  const Prepared& next) const {
+  const OpTable& table = *snapshot.ops[kind.op];
+  return StrCat(table.op->name(), " {",
+                AxesText(table.policy.Named(table.policy.Bucket(kind.axes))),
+                "}: ", now.variant().name, " -> ", next.variant().name, " {",
+                ConfigText(next.config()), "}: ");
+}
+
+absl::Status CapturedGraph::Choose(const Kind& kind, const Snapshot& snapshot, const Prepared& now,
+                                   std::unique_ptr<Planned>* planned, std::string* recapture) {
   PlanScratch scratch;
   Resolved resolved;
-  KVR_RETURN_IF_ERROR(dispatcher_.Resolve(&snapshot, launch.op, launch.axes, launch.stream,
-                                          scratch.get(), &resolved));
+  KVR_RETURN_IF_ERROR(
+      dispatcher_.Resolve(&snapshot, kind.op, kind.axes, stream_, scratch.get(), &resolved));
   const Prepared& next = *resolved.prepared;
-  if (IsSame(next, *served->prepared)) return absl::OkStatus();
-  const auto only_recapture = [&](std::string_view why, std::string_view help) {
-    const OpTable& table = *snapshot.ops[launch.op];
-    *recapture = StrCat(table.op->name(), " {",
-                        AxesText(table.policy.Named(table.policy.Bucket(launch.axes))),
-                        "}: ", served->prepared->variant().name, " -> ", next.variant().name, " {",
-                        ConfigText(next.config()), "}: ", why, "; ", help);
+  if (IsSame(next, now)) return absl::OkStatus();
+  if (kind.fixed || next.calls()) {
+    *recapture = StrCat(Change(kind, snapshot, now, next),
+                        "the work of a launch function is fixed when it is captured; capture the "
+                        "graph again");
     return absl::OkStatus();
-  };
-  if (launch.fixed || next.calls()) {
-    return only_recapture("the work of a launch function is fixed when it is captured",
-                          "capture the graph again");
   }
-  const int64_t bytes = resolved.plan.workspace_bytes;
-  if (launch.own.data != nullptr && launch.own.bytes < bytes) {
-    return only_recapture(
-        StrCat("it needs a workspace of ", bytes, " bytes, the caller's has ", launch.own.bytes),
-        "capture the graph again with a larger one");
+  *planned = std::make_unique<Planned>();
+  const absl::Status status = PlanKind(kind, next.shared_from_this(), planned->get());
+  if (absl::IsFailedPrecondition(status)) {
+    *recapture = StrCat(Change(kind, snapshot, now, next), What(status), "; ", Fix(status));
+    return absl::OkStatus();
   }
-  Served chosen = *served;
-  chosen.prepared = next.shared_from_this();
-  KVR_RETURN_IF_ERROR(FindMemory(launch, bytes, &chosen));
-  LaunchWork work;
-  KVR_RETURN_IF_ERROR(work.Set(next, resolved.plan, launch.tensors, chosen.memory));
-  const absl::StatusOr<SlotWork> order =
-      AssignSlots(launch.slots, work.items(), options_.spare_nodes);
-  if (!order.ok()) return only_recapture(What(order.status()), Fix(order.status()));
-  chosen.recorded_clusters = true;
-  for (size_t i = 0; i < launch.slots.size(); ++i) {
-    chosen.recorded_clusters &= launch.slots[i].cluster == ClusterOf(work.At((*order)[i]));
-  }
-  *served = std::move(chosen);
-  return absl::OkStatus();
+  return status;
 }
 
 absl::StatusOr<Applied> CapturedGraph::NeedsRecapture(GraphExec exec, std::string reason) {
@@ -141,16 +145,36 @@ absl::StatusOr<Applied> CapturedGraph::ApplySnapshot(GraphExec exec, const Snaps
   *to = {snapshot.version, applied.digest, from->launches, nullptr};
   const bool is_mixed = from->version == 0;
   bool one_by_one = options_.keeps_graph && !is_mixed;
+  Plans plans;
+  plans.by_kind.resize(kinds_.size());
+  std::vector<bool> is_chosen(kinds_.size());
   std::vector<size_t> changed;
   for (size_t i = 0; i < launches_.size(); ++i) {
-    Served& served = to->launches[i];
+    const Launch& launch = launches_[i];
     const Served& now = from->launches[i];
-    std::string recapture;
-    KVR_RETURN_IF_ERROR(Choose(launches_[i], snapshot, &served, &recapture));
-    if (!recapture.empty()) return NeedsRecapture(exec, std::move(recapture));
-    if (served == now && !is_mixed) continue;
-    changed.push_back(i);
-    one_by_one = one_by_one && served.recorded_clusters && now.recorded_clusters;
+    std::unique_ptr<Planned>& planned = plans.by_kind[launch.kind];
+    if (!is_chosen[launch.kind]) {
+      is_chosen[launch.kind] = true;
+      std::string recapture;
+      KVR_RETURN_IF_ERROR(
+          Choose(kinds_[launch.kind], snapshot, *now.prepared, &planned, &recapture));
+      if (!recapture.empty()) return NeedsRecapture(exec, std::move(recapture));
+    }
+    if (planned != nullptr) {
+      Served& served = to->launches[i];
+      const int64_t bytes = planned->plan.workspace_bytes;
+      if (launch.own.data != nullptr && launch.own.bytes < bytes) {
+        return NeedsRecapture(
+            exec, StrCat(Change(kinds_[launch.kind], snapshot, *now.prepared, *planned->prepared),
+                         "it needs a workspace of ", bytes, " bytes, the caller's has ",
+                         launch.own.bytes, "; capture the graph again with a larger one"));
+      }
+      KVR_RETURN_IF_ERROR(FindMemory(launch, bytes, &served));
+      served.prepared = planned->prepared;
+      served.recorded_clusters = planned->recorded_clusters;
+      one_by_one = one_by_one && served.recorded_clusters && now.recorded_clusters;
+    }
+    if (planned != nullptr || is_mixed) changed.push_back(i);
   }
   const bool same = changed.empty() && applied.digest == before;
   if (!unpatchable_.empty() && !same) return NeedsRecapture(exec, unpatchable_);
@@ -158,11 +182,11 @@ absl::StatusOr<Applied> CapturedGraph::ApplySnapshot(GraphExec exec, const Snaps
   // 2. Set it, all or nothing.
   if (!changed.empty()) {
     absl::Status status = absl::UnimplementedError("");
-    if (one_by_one) status = SetNodes(exec, from, to, changed, hold.get(), &applied.nodes);
+    if (one_by_one) status = SetNodes(exec, from, to, changed, hold.get(), &plans, &applied.nodes);
     if (absl::IsUnimplemented(status)) {
       applied.nodes = 0;
       applied.whole_graph = true;
-      status = SetCopy(exec, to, hold.get(), &applied.nodes);
+      status = SetCopy(exec, to, hold.get(), &plans, &applied.nodes);
       if (absl::IsFailedPrecondition(status)) {
         return NeedsRecapture(exec, StrCat(What(status), "; ", Fix(status)));
       }
@@ -179,35 +203,39 @@ absl::StatusOr<Applied> CapturedGraph::ApplySnapshot(GraphExec exec, const Snaps
   return applied;
 }
 
-absl::Status CapturedGraph::SetSlots(const Launch& launch, const Served& served, SetSlot set,
-                                     int* nodes) {
-  if (launch.fixed) return absl::OkStatus();
-  PlanScratch scratch;
-  KVR_RETURN_IF_ERROR(served.prepared->Plan(launch.axes, scratch.get()));
-  LaunchWork work;
-  KVR_RETURN_IF_ERROR(work.Set(*served.prepared, *scratch.get(), launch.tensors, served.memory));
-  KVR_ASSIGN_OR_RETURN(const SlotWork order,
-                       AssignSlots(launch.slots, work.items(), options_.spare_nodes));
-  for (size_t i = 0; i < launch.slots.size(); ++i) {
-    KVR_RETURN_IF_ERROR(set(launch.slots[i].node, work.At(order[i])));
+absl::Status CapturedGraph::SetSlots(const Launch& launch, const Served& served, Plans* plans,
+                                     SetSlot set, int* nodes) {
+  const Kind& kind = kinds_[launch.kind];
+  if (kind.fixed) return absl::OkStatus();
+  std::unique_ptr<Planned>& planned = plans->by_kind[launch.kind];
+  if (planned == nullptr || planned->prepared != served.prepared) {
+    planned = std::make_unique<Planned>();
+    KVR_RETURN_IF_ERROR(PlanKind(kind, served.prepared, planned.get()));
+  }
+  LaunchWork& work = plans->work;
+  KVR_RETURN_IF_ERROR(work.Set(*served.prepared, planned->plan, launch.tensors, served.memory));
+  for (size_t i = 0; i < launch.nodes.size(); ++i) {
+    KVR_RETURN_IF_ERROR(set(launch.nodes[i], work.At(planned->order[i])));
     ++*nodes;
   }
   return absl::OkStatus();
 }
 
 absl::Status CapturedGraph::SetNodes(GraphExec exec, const RunsPtr& from, const RunsPtr& to,
-                                     absl::Span<const size_t> changed, Hold* hold, int* nodes) {
+                                     absl::Span<const size_t> changed, Hold* hold, Plans* plans,
+                                     int* nodes) {
   const auto set = [&](Node node, const NodeWork& work) {
     return device_.SetNode(exec, node, work);
   };
   for (size_t done = 0; done < changed.size(); ++done) {
     const size_t at = changed[done];
-    const absl::Status status = SetSlots(launches_[at], to->launches[at], set, nodes);
+    const absl::Status status = SetSlots(launches_[at], to->launches[at], plans, set, nodes);
     if (status.ok()) continue;
     absl::Status restored;
     int ignored = 0;
     for (size_t i = 0; i <= done; ++i) {
-      restored.Update(SetSlots(launches_[changed[i]], from->launches[changed[i]], set, &ignored));
+      restored.Update(
+          SetSlots(launches_[changed[i]], from->launches[changed[i]], plans, set, &ignored));
     }
     if (restored.ok()) return status;
     const auto mixed = std::make_shared<Runs>();
@@ -222,14 +250,15 @@ absl::Status CapturedGraph::SetNodes(GraphExec exec, const RunsPtr& from, const 
   return absl::OkStatus();
 }
 
-absl::Status CapturedGraph::SetCopy(GraphExec exec, const RunsPtr& to, Hold* hold, int* nodes) {
+absl::Status CapturedGraph::SetCopy(GraphExec exec, const RunsPtr& to, Hold* hold, Plans* plans,
+                                    int* nodes) {
   // The copy follows all executables in turn: what it has tells what to set.
   const RunsPtr has = hold->copy.size() == 1 ? hold->copy[0] : nullptr;
   hold->copy.push_back(to);
   for (size_t i = 0; i < launches_.size(); ++i) {
     if (has != nullptr && has->launches[i] == to->launches[i]) continue;
     KVR_RETURN_IF_ERROR(SetSlots(
-        launches_[i], to->launches[i],
+        launches_[i], to->launches[i], plans,
         [&](Node node, const NodeWork& work) { return copy_->Set(node, work); }, nodes));
   }
   hold->copy = {to};

@@ -25,31 +25,41 @@ absl::Status OtherKind(std::string_view what) {
 
 }  // namespace
 
-absl::Status LaunchWork::Set(const Prepared& prepared, const PlanView& plan,
-                             absl::Span<const TensorView> tensors, void* memory) {
+void LaunchWork::Outline(const Prepared& prepared, const PlanView& plan) {
   count_ = 0;
-  if (plan.kernels.empty()) return absl::OkStatus();
+  if (plan.kernels.empty()) return;
   const PlanProgram& program = prepared.variant().plan;
-  prepared.Regions(plan, memory, regions_.data());
-  KVR_RETURN_IF_ERROR(prepared.EncodeTensorMaps(plan, tensors, maps_.data()));
   for (size_t i = 0; i < program.regions.size(); ++i) {
     if (!program.regions[i].zeroed || plan.region_bytes[i] == 0) continue;
-    NodeWork& clear = items_[count_++] = {};
+    NodeWork& clear = items_[count_++];
+    clear = {};
     clear.kind = NodeWork::Kind::kClear;
     clear.data = regions_[i];
     clear.bytes = plan.region_bytes[i];
   }
   for (size_t i = 0; i < plan.kernels.size(); ++i) {
     const KernelLaunch& launch = plan.kernels[i];
-    prepared.Params(plan, static_cast<int>(i), tensors, regions_.data(), maps_.data(),
-                    params_[i].data());
-    NodeWork& kernel = items_[count_++] = {};
+    NodeWork& kernel = items_[count_++];
+    kernel = {};
     kernel.kind = NodeWork::Kind::kKernel;
     kernel.function = prepared.function(launch.kernel);
     kernel.launch = &launch;
     kernel.attributes = program.kernels[launch.kernel].attributes;
     kernel.params = params_[i].data();
   }
+}
+
+absl::Status LaunchWork::Set(const Prepared& prepared, const PlanView& plan,
+                             absl::Span<const TensorView> tensors, void* memory) {
+  prepared.Regions(plan, memory, regions_.data());
+  if (!plan.kernels.empty()) {
+    KVR_RETURN_IF_ERROR(prepared.EncodeTensorMaps(plan, tensors, maps_.data()));
+  }
+  for (size_t i = 0; i < plan.kernels.size(); ++i) {
+    prepared.Params(plan, static_cast<int>(i), tensors, regions_.data(), maps_.data(),
+                    params_[i].data());
+  }
+  Outline(prepared, plan);
   return absl::OkStatus();
 }
 

@@ -6,7 +6,7 @@
 //   LaunchWork work;
 //   KVR_RETURN_IF_ERROR(work.Set(prepared, plan, tensors, memory));
 //   KVR_ASSIGN_OR_RETURN(const SlotWork order, AssignSlots(slots, work.items(), 0));
-//   for (size_t i = 0; i < slots.size(); ++i) set(slots[i].node, work.At(order[i]));
+//   for (size_t i = 0; i < slots.size(); ++i) set(nodes[i], work.At(order[i]));
 //
 // Threading: a LaunchWork belongs to one thread; AssignSlots is a pure function.
 #pragma once
@@ -24,10 +24,11 @@
 
 namespace kvr {
 
+// As a node was recorded.
 struct Slot {
-  Node node;
-  LaunchAttributes attributes;  // as recorded, for good
-  Dim3 cluster;                 // as recorded
+  LaunchAttributes attributes;  // for good
+  Dim3 cluster;
+  bool operator==(const Slot&) const = default;
 };
 
 class LaunchWork {
@@ -36,6 +37,8 @@ class LaunchWork {
   LaunchWork(const LaunchWork&) = delete;  // items point into it
   LaunchWork& operator=(const LaunchWork&) = delete;
 
+  // The items' kinds, launches and attributes, without what they run on.
+  void Outline(const Prepared& prepared, const PlanView& plan);
   // Of a plan with kernels, or of an empty one. `plan` and `tensors` stay where they are as long as
   // the items are used; `memory` has plan.workspace_bytes. Errors: a tensor map that the device
   // refuses.
@@ -48,7 +51,7 @@ class LaunchWork {
  private:
   size_t count_ = 0;
   std::array<NodeWork, kMaxRegions + kMaxKernels> items_;
-  std::array<void*, kMaxRegions> regions_;
+  std::array<void*, kMaxRegions> regions_{};
   std::array<TensorMap, kMaxTensorMaps> maps_;
   std::array<std::array<void*, kMaxArgs>, kMaxKernels> params_;
 };
