@@ -139,6 +139,11 @@ std::vector<AlternationBlock> Alternation::Take() {
   return std::exchange(finished_, {});
 }
 
+int64_t Alternation::steps() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return end_.steps;
+}
+
 bool Alternation::ended() const { return !active_.load(std::memory_order_acquire); }
 
 AlternationEnd Alternation::Finish(std::string_view reason) {

@@ -78,6 +78,7 @@ class Alternation {
   // Blocks that ended since. Empty and ended(): there will be no more.
   std::vector<AlternationBlock> Take();
   bool ended() const;
+  int64_t steps() const;  // that began since Start
   // Waits for the step at hand, not longer than a second.
   AlternationEnd Finish(std::string_view reason);
 

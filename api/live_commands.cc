@@ -17,6 +17,7 @@ namespace kvr {
 namespace {
 
 constexpr absl::Duration kLook = absl::Milliseconds(50);
+constexpr absl::Duration kIdleNote = absl::Seconds(10);
 
 LiveJson Line(const char* event) { return {{"event", event}}; }
 
@@ -287,6 +288,8 @@ absl::Status LiveCommands::Stream(const LiveAbRequest& request, const Alternatio
     }
   };
   std::string reason;
+  absl::Time stepped = start;
+  int64_t steps = 0;
   while (reason.empty() && !alternation_.ended()) {
     if (!talk.Going(kLook)) {
       reason = "the client is gone, or the program ends";
@@ -296,6 +299,15 @@ absl::Status LiveCommands::Stream(const LiveAbRequest& request, const Alternatio
       reason = "its time is over";
     }
     send_blocks();
+    const int64_t now = alternation_.steps();
+    if (std::exchange(steps, now) != now) stepped = absl::Now();
+    if (absl::Now() - stepped >= kIdleNote) {
+      stepped = absl::Now();
+      event = Line("progress");
+      event["note"] = StrCat("no step for ", absl::ToInt64Seconds(kIdleNote),
+                             " s: the program is idle, or does not call BeginStep and EndStep");
+      talk.Send(event);
+    }
   }
   const AlternationEnd end = alternation_.Finish(reason);
   send_blocks();

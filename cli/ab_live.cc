@@ -154,7 +154,10 @@ absl::StatusOr<int> RunAbLive(const GlobalOptions& global, const AbLiveOptions& 
   call.each = [&](const LiveJson& event) {
     const std::string kind = TextOf(event, "event");
     if (kind == "progress") {
-      tell(StrCat(TextOf(event, "side"), ": ", TextOf(PartOf(event, "swap"), "step")));
+      const std::string note = TextOf(event, "note");
+      tell(!note.empty()
+               ? note
+               : StrCat(TextOf(event, "side"), ": ", TextOf(PartOf(event, "swap"), "step")));
     } else if (kind == "started") {
       course.a = TextOf(event, "a");
       course.b = TextOf(event, "b");
