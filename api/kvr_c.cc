@@ -215,6 +215,10 @@ kvr_code kvr_open(const kvr_options* options, kvr_runtime** runtime) {
     if (runtime == nullptr) return NullArgument("runtime");
     kvr_options given{};
     KVR_RETURN_IF_ERROR(ReadStruct(options, "kvr_options", kOptionsV1, &given));
+    if (given.device != nullptr && given.cuda_context != nullptr) {
+      return Error(absl::StatusCode::kInvalidArgument, "both device and cuda_context are given",
+                   "give one of them");
+    }
     KVR_ASSIGN_OR_RETURN(RuntimeOptions opened, OptionsOf(given));
     auto kvr = std::make_shared<OpenRuntime>();
     kvr->plugin_roots = opened.plugin_roots;

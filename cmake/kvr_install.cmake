@@ -31,7 +31,10 @@ endif()
 install(TARGETS kvr kvr-worker RUNTIME DESTINATION bin)
 
 # For programs that call KVR: find_package(KVR) with kvr::kvr, pkg-config kvr, or PYTHONPATH.
-install(TARGETS kvr_c EXPORT KVRTargets LIBRARY DESTINATION lib INCLUDES DESTINATION include)
+get_target_property(kvr_c_type kvr_c TYPE)
+if(kvr_c_type STREQUAL "SHARED_LIBRARY")
+  install(TARGETS kvr_c EXPORT KVRTargets LIBRARY DESTINATION lib INCLUDES DESTINATION include)
+endif()
 install(FILES ${CMAKE_SOURCE_DIR}/api/kvr.h DESTINATION include)
 install(FILES ${CMAKE_SOURCE_DIR}/python/kvr.py DESTINATION python)
 

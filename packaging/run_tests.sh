@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Runs the tests that lie beside this script, on a machine with nothing else of KVR: those that
-# need a GPU. Each one's output goes to OUT/NAME.log, a line for each to standard output.
+# need a GPU, and one inside PyTorch where python3 finds that. Each one's output goes to
+# OUT/NAME.log, a line for each to standard output.
 #
 #   tests/run.sh [OUT]     OUT: a directory, default ./kvr-tests
 #

@@ -309,11 +309,11 @@ class Runtime(_Handle):
                  forced: tuple = (None, None, ()), approximate: Sequence[str] = (), cuda_context: int = 0,
                  journal: Optional[Path] = None, compilers: bool = True, environment: bool = True):
         options = _Options(
-            device=_bytes(device), cuda_context=cuda_context or None, plugin_roots=_list(plugin_roots),
-            selection_file=_bytes(selection_file), cache_dir=_bytes(cache_dir), cache_layers=_list(cache_layers),
-            miss_policy=_bytes(miss_policy), forced_op=_bytes(forced[0]), forced_variant=_bytes(forced[1]),
-            forced_tunables=_list(forced[2]), approximate=_list(approximate), journal=_bytes(journal),
-            no_compilers=not compilers, no_environment=not environment, warn=_warn)
+            device=None if cuda_context else _bytes(device), cuda_context=cuda_context or None,
+            plugin_roots=_list(plugin_roots), selection_file=_bytes(selection_file), cache_dir=_bytes(cache_dir),
+            cache_layers=_list(cache_layers), miss_policy=_bytes(miss_policy), forced_op=_bytes(forced[0]),
+            forced_variant=_bytes(forced[1]), forced_tunables=_list(forced[2]), approximate=_list(approximate),
+            journal=_bytes(journal), no_compilers=not compilers, no_environment=not environment, warn=_warn)
         handle = c_void_p()
         _check(library().kvr_open(byref(options), byref(handle)))
         super().__init__(handle, library().kvr_close)

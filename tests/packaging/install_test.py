@@ -29,6 +29,23 @@ MOST_BYTES = 25 * 1000 * 1000
 PLUGIN = """#include "kvr_plugin.h"
 int abi(void) { return KVR_ABI_MAJOR; }
 """
+PROGRAM = """#include <kvr.h>
+#include <stdio.h>
+int main(void) {
+  kvr_options options = {.struct_size = sizeof options, .device = "null", .journal = "none"};
+  kvr_runtime* kvr = NULL;
+  char* report = NULL;
+  int failed = kvr_open(&options, &kvr) || kvr_scan(kvr, &report);
+  puts(failed ? kvr_last_error() : report);
+  kvr_free(report);
+  return failed || kvr_close(kvr);
+}
+"""
+PYTHON = """import json, os, kvr
+with kvr.Runtime("null", journal="none") as rt:
+    os.chdir("/")
+    print(json.dumps(rt.scan()))
+"""
 PROJECT = """cmake_minimum_required(VERSION 3.25)
 project(outside C)
 find_package(KVR {version} REQUIRED)
@@ -37,6 +54,8 @@ if(NOT EXISTS "${{KVR_DEVICE_HEADERS}}/kvr/device.cuh" OR NOT COMMAND kvr_add_pl
 endif()
 add_library(outside MODULE outside.c)
 target_link_libraries(outside PRIVATE kvr::plugin_sdk)
+add_executable(program program.c)
+target_link_libraries(program PRIVATE kvr::kvr)
 """
 
 
@@ -210,18 +229,36 @@ class Install(unittest.TestCase):
                 for link in re.findall(r"\]\(([^)#:]+)\)", file.read()):
                     self.assertTrue(os.path.exists(os.path.join(os.path.dirname(path), link)), f"{path}: {link}")
 
-    def test_a_project_outside_finds_what_plugins_need(self):
+    def expect_found_around(self, prefix, scan):
+        """libkvr.so finds its own install in another's process."""
+        found = {component["name"]: component for component in scan["components"]}
+        self.assertEqual(found["variants"]["state"], "ready", found["variants"])
+        self.assertTrue(found["device headers"]["found"].startswith(prefix + "/"), found["device headers"])
+        self.assertLessEqual({OP, "null"}, {op["name"] for op in scan["ops"]})
+
+    def test_python_finds_the_library_and_the_library_its_install(self):
+        moved = self.copy("of python")
+        home = os.path.join(self.scratch, "home of python")
+        os.makedirs(home)
+        out = run(sys.executable, "-B", "-c", PYTHON, cwd=os.path.join(moved, "share"),
+                  env={"HOME": home, "PYTHONPATH": "../python", "KVR_NO_CUDA": "1"})
+        self.expect_found_around(moved, json.loads(out))
+
+    def test_a_project_outside_finds_what_plugins_and_programs_need(self):
         project = os.path.join(self.scratch, "outside")
         os.makedirs(project)
         with open(os.path.join(SOURCE, "CMakeLists.txt"), encoding="utf-8") as file:
             version = re.search(r"project\(kvr VERSION (\S+)", file.read()).group(1)
-        for name, text in (("outside.c", PLUGIN), ("CMakeLists.txt", PROJECT.format(version=version))):
+        for name, text in (("outside.c", PLUGIN), ("program.c", PROGRAM),
+                           ("CMakeLists.txt", PROJECT.format(version=version))):
             with open(os.path.join(project, name), "w", encoding="utf-8") as file:
                 file.write(text)
         environment = dict(os.environ, PKG_CONFIG_PATH=os.path.join(self.prefix, "lib/pkgconfig"))
         run(CMAKE, "-S", project, "-B", os.path.join(project, "build"), f"-DCMAKE_PREFIX_PATH={self.prefix}",
             env=environment)
         run(CMAKE, "--build", os.path.join(project, "build"), env=environment)
+        self.expect_found_around(self.prefix, json.loads(run(os.path.join(project, "build/program"), env={
+            "HOME": self.scratch, "KVR_NO_CUDA": "1"})))
         if shutil.which("pkg-config"):
             flags = shlex.split(run("pkg-config", "--cflags", f"kvr = {version}", env=environment))
             run("cc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-c", os.path.join(project, "outside.c"), *flags, "-o",

@@ -22,6 +22,9 @@ for directory in ("../python", "../../python"):
     sys.path.insert(0, os.path.join(HERE, directory))
 import kvr  # noqa: E402  pylint: disable=wrong-import-position
 
+if os.environ.get("KVR_NO_CUDA", "0") not in ("", "0"):
+    print("SKIPPED: KVR_NO_CUDA hides the GPU")
+    sys.exit(77)
 try:
     import torch
 except ImportError as error:
