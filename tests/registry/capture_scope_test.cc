@@ -278,6 +278,34 @@ TEST_F(CaptureScopeTest, AnAbortedCaptureLeavesNothingBehind) {
   EXPECT_EQ(world.device->counters().bytes_allocated, bytes);
 }
 
+TEST_F(CaptureScopeTest, ModulesAreUnloadedDuringACaptureButNotTheOnesItUses) {
+  ASSERT_TRUE(dispatcher->Publish(world.Select({{1000, "two"}}, 1)).ok());
+  ASSERT_TRUE(Begin().ok());
+  std::optional<GraphBinding> dropped;
+  {
+    const auto scope = Scope();
+    EXPECT_TRUE(Launch().ok());
+    dropped.emplace(*scope->Finish());
+  }
+  End().reset();
+  ASSERT_TRUE(dispatcher->Publish(world.Select({{1000, "one"}}, 2)).ok());
+  ASSERT_TRUE(Begin(CaptureMode::kGlobal).ok());
+  const auto scope = Scope();
+  EXPECT_TRUE(Launch().ok());
+  std::thread([&] {
+    for (int i = 0; i <= Dispatcher::kKeptGenerations; ++i) {
+      EXPECT_TRUE(dispatcher->Publish(world.Select({{int64_t{1} << i, "base"}}, 3 + i)).ok());
+    }
+    dispatcher->Collect();
+  }).join();
+  EXPECT_EQ(world.device->counters().modules, 2);  // the baseline's, and what this capture has
+  EXPECT_TRUE(Launch().ok());
+  EXPECT_TRUE(scope->Finish().ok());
+  const auto graph = End();
+  EXPECT_EQ(Nodes(*graph), "clear one0 clear one0");
+  EXPECT_TRUE(graph->Launch(stream).ok());
+}
+
 TEST_F(CaptureScopeTest, ALaunchOutsideAScopeIsFixedAndNeverUnloaded) {
   ASSERT_TRUE(Begin().ok());
   EXPECT_TRUE(Launch().ok());
