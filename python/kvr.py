@@ -5,11 +5,13 @@
 
     rt = kvr.Runtime(device="cuda:0", selection_file="h200.json")
     rt.load("mla_sparse_decode", "num_tokens=1..96,topk=512")
+    stream = torch.cuda.Stream()
+    rt.prepare_stream(stream)
     rt.freeze()                                                   # from here on no launch compiles
     rt.launch("mla_sparse_decode", q_nope, q_pe, ckv, kpe, indices, 0.0722, output, lse)
 
     graph = torch.cuda.CUDAGraph(keep_graph=True)
-    with torch.cuda.graph(graph), rt.capture(keeps_graph=True) as scope:
+    with torch.cuda.graph(graph, stream=stream), rt.capture(keeps_graph=True) as scope:
         rt.launch("mla_sparse_decode", q_nope, q_pe, ckv, kpe, indices, 0.0722, output, lse)
     graph.instantiate()
     scope.binding.apply(graph.raw_cuda_graph_exec())              # at a step boundary: the current generation
@@ -17,25 +19,24 @@
 
 Tensors are whatever has __dlpack__ (torch, numpy, cupy, jax), contiguous, in the op's order: inputs, then
 outputs. Scalars are numbers; an absent optional tensor is None. Streams are raw handles or have `cuda_stream`
-(torch.cuda.Stream); None is torch's current stream where torch is loaded, else the default stream. A launch
-is enqueued and returns: keep its tensors until the stream has passed it, as for any kernel of torch.
-Errors are KvrError. Threading as in kvr.h; calls release the interpreter's lock.
+(torch.cuda.Stream); None is torch's current stream where torch is loaded, else the default stream. A launch is
+enqueued and returns: its tensors live until the stream has passed it, as for any kernel of torch. Errors are
+KvrError. Threading as in kvr.h; calls release the interpreter's lock.
 """
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import logging
 import os
 import sys
 import weakref
 from ctypes import POINTER, byref, c_char, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint64, c_void_p
-from typing import Any, NamedTuple, Optional, Sequence, Union
+from typing import Any, NamedTuple, Optional, Sequence, Tuple, Union
 
 API_MAJOR, API_MINOR = 1, 0  # of the kvr.h that this file speaks
 Path = Union[str, "os.PathLike[str]"]
-
-# --- the library -----------------------------------------------------------------------------------------------------
 
 
 class KvrError(Exception):
@@ -63,14 +64,11 @@ _FUNCTIONS = {
 }
 _WARN = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)
 _warn = _WARN(lambda _, text: logging.getLogger("kvr").warning("%s", text.decode(errors="replace")))
-_library: Optional[ctypes.CDLL] = None
 
 
+@functools.lru_cache(maxsize=None)
 def library() -> ctypes.CDLL:
     """libkvr.so: what KVR_LIBRARY names, else <prefix>/lib beside this file's directory, else what the loader finds."""
-    global _library
-    if _library is not None:
-        return _library
     beside = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lib", "libkvr.so")
     path = os.environ.get("KVR_LIBRARY") or (beside if os.path.exists(beside) else "libkvr.so")
     try:
@@ -86,15 +84,13 @@ def library() -> ctypes.CDLL:
     for name in ("kvr_version", "kvr_code_name", "kvr_last_error", "kvr_last_fix"):
         getattr(lib, name).restype = c_char_p
     lib.kvr_free.argtypes, lib.kvr_free.restype = [c_void_p], None
-    _library = lib
     return lib
 
 
 def _check(code: int, report: Any = None) -> None:
     if code != 0:
-        lib = library()
-        raise KvrError(*(text.decode(errors="replace")
-                         for text in (lib.kvr_code_name(code), lib.kvr_last_error(), lib.kvr_last_fix())), report)
+        texts = library().kvr_code_name(code), library().kvr_last_error(), library().kvr_last_fix()
+        raise KvrError(*(text.decode(errors="replace") for text in texts), report)
 
 
 def _json(function, *arguments) -> Any:
@@ -114,11 +110,7 @@ def _bytes(text: Optional[Path]) -> Optional[bytes]:
 
 
 def _list(texts: Sequence[Path]) -> Any:
-    """Ends with NULL, as kvr.h has its lists."""
-    return (c_char_p * (len(texts) + 1))(*map(_bytes, texts))
-
-
-# --- structs ---------------------------------------------------------------------------------------------------------
+    return (c_char_p * (len(texts) + 1))(*map(_bytes, texts))  # ends with NULL
 
 
 def _struct(**fields: Any) -> Any:
@@ -154,8 +146,7 @@ class _Tensor(ctypes.Structure):  # DLTensor
                 ("shape", POINTER(c_int64)), ("strides", POINTER(c_int64)), ("byte_offset", c_uint64)]
 
 
-class Applied(NamedTuple):
-    """What Binding.apply did."""
+class Applied(NamedTuple):  # what Binding.apply did
     outcome: str  # "unchanged", "applied", "needs recapture"
     digest: str  # of the generation that the executable runs now
     nodes: int
@@ -164,13 +155,9 @@ class Applied(NamedTuple):
     reason: str  # of "needs recapture"
 
 
-# --- tensors ---------------------------------------------------------------------------------------------------------
-
-_KEPT_ON_DEVICE = (2, 10, 13)  # DLPack: cuda, rocm, managed; these wait for no stream if told -1
-_capsule_is_valid = ctypes.pythonapi.PyCapsule_IsValid
-_capsule_is_valid.argtypes = [ctypes.py_object, c_char_p]
-_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_capsule_pointer.argtypes, _capsule_pointer.restype = [ctypes.py_object, c_char_p], c_void_p
+_CAPSULE = [ctypes.py_object, c_char_p]
+_capsule_is_valid = ctypes.PYFUNCTYPE(c_int32, *_CAPSULE)(("PyCapsule_IsValid", ctypes.pythonapi))
+_capsule_pointer = ctypes.PYFUNCTYPE(c_void_p, *_CAPSULE)(("PyCapsule_GetPointer", ctypes.pythonapi))
 
 
 def _tensor(value: Any) -> tuple:
@@ -187,8 +174,8 @@ def _tensor(value: Any) -> tuple:
         return ctypes.addressof(scalar), (scalar, number)
     capsule, why = None, "no fresh 'dltensor' capsule, as each call has to make one"
     try:
-        on_device = int(value.__dlpack_device__()[0]) in _KEPT_ON_DEVICE
-        capsule = value.__dlpack__(stream=-1) if on_device else value.__dlpack__()
+        on_cuda = int(value.__dlpack_device__()[0]) in (2, 13)  # -1: wait for no stream, the caller orders
+        capsule = value.__dlpack__(stream=-1) if on_cuda else value.__dlpack__()
     except (AttributeError, BufferError) as error:
         why = str(error)
     if not _capsule_is_valid(capsule, b"dltensor"):
@@ -202,9 +189,6 @@ def _tensors(values: Sequence[Any]) -> tuple:
     for value in values:
         pairs.append(_tensor(value))
     return (c_void_p * len(pairs))(*(pair[0] for pair in pairs)), pairs
-
-
-# --- what is open ----------------------------------------------------------------------------------------------------
 
 
 class _Handle:
@@ -338,9 +322,8 @@ class Runtime(_Handle):
         _check(library().kvr_prepare_stream(self._handle, self._stream(stream), _bytes(pool)))
 
     def launch(self, op: str, *tensors: Any, stream: Any = None) -> None:
-        addresses, kept = _tensors(tensors)
+        addresses, _kept = _tensors(tensors)  # until the call is over
         _check(library().kvr_launch(self._handle, op.encode(), addresses, len(addresses), self._stream(stream)))
-        del kept  # until here
 
     def bind(self, op: str, *tensors: Any) -> Bound:
         return Bound(self, op, tensors)
@@ -352,8 +335,7 @@ class Runtime(_Handle):
         return CaptureScope(self, stream, _CaptureOptions(pool=_bytes(pool), spare_nodes=spare_nodes,
                                                           keeps_graph=keeps_graph))
 
-    def generation(self) -> tuple:
-        """Number and digest."""
+    def generation(self) -> Tuple[int, str]:  # number, digest
         number, digest = c_int64(), ctypes.create_string_buffer(65)
         _check(library().kvr_generation(self._handle, byref(number), digest))
         return number.value, digest.value.decode()
@@ -386,10 +368,9 @@ class Runtime(_Handle):
 
     def watch(self, *, bundles: Optional[Path] = None, selection_file: Optional[Path] = None) -> None:
         """Swaps whenever a bundle or plugin in that directory, or that file, has changed and rests."""
-        if bundles is not None:
-            _check(library().kvr_watch_bundles(self._handle, _bytes(bundles)))
-        if selection_file is not None:
-            _check(library().kvr_watch_selection_file(self._handle, _bytes(selection_file)))
+        for watch, path in (("kvr_watch_bundles", bundles), ("kvr_watch_selection_file", selection_file)):
+            if path is not None:
+                _check(getattr(library(), watch)(self._handle, _bytes(path)))
 
     def status(self) -> dict:
         return _json(library().kvr_status, self._handle)
@@ -407,7 +388,6 @@ class Runtime(_Handle):
         return Live(handle, library().kvr_live_close)
 
     def synchronize(self, stream: Any = None) -> None:
-        """For the host device; on cuda torch's own will do."""
         _check(library().kvr_stream_synchronize(self._handle, self._stream(stream)))
 
     def _stream(self, stream: Any) -> int:
