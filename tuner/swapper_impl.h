@@ -37,7 +37,7 @@ struct SwapChange {
   Candidate after;           // as overrides and opt-ins make it
   Fingerprint measured;      // the binary that the selection names; all zero: none
   BinaryPtr binary;          // once it is built
-  std::string Text() const;  // "mla_sparse_decode {topk=512}: w8 {BLOCK_H=16}"
+  std::string Text() const;  // "mla_sparse_decode {topk=512}: w8{BLOCK_H=16}"
 };
 
 // A variant of a place that was scanned again.

@@ -39,7 +39,9 @@ namespace fs = std::filesystem;
 
 constexpr int kPatience = 10;                                // times `rest`, until it parses
 constexpr absl::Duration kBreath = absl::Milliseconds(100);  // between two looks, at most
-constexpr int kMostFiles = 256;                              // of a bundle
+// Without an event: changes that another host makes on a network file system give none.
+constexpr absl::Duration kSlowLook = absl::Seconds(5);
+constexpr int kMostFiles = 256;  // of a bundle
 constexpr uint32_t kEvents = IN_CREATE | IN_MODIFY | IN_ATTRIB | IN_CLOSE_WRITE | IN_MOVED_FROM |
                              IN_MOVED_TO | IN_DELETE | IN_DELETE_SELF | IN_MOVE_SELF;
 
@@ -183,10 +185,10 @@ void Watcher::State::Begin(const Place& place) {
   known.told = ContentOf(place);
 }
 
-// Looks at all of it; the time of the next look that is due without an event.
+// Looks at all of it; gives the time of the next look that is due without an event.
 absl::Time Watcher::State::Look() {
   std::vector<Place> tell;
-  absl::Time next = absl::InfiniteFuture();
+  absl::Time next = absl::Now() + kSlowLook;
   {
     const std::lock_guard<std::mutex> lock(mutex);
     for (const std::string& directory : directories) {
@@ -227,15 +229,14 @@ absl::Time Watcher::State::Look() {
 }
 
 void Watcher::State::Loop() {
-  absl::Time next = absl::InfiniteFuture();
+  absl::Time next = absl::Now() + kSlowLook;
   while (!stopping) {
     pollfd waits[] = {{events, POLLIN, 0}, {wake, POLLIN, 0}};
-    int timeout = -1;
-    if (next != absl::InfiniteFuture()) {
-      const int64_t left = absl::ToInt64Milliseconds(next - absl::Now()) + 1;
-      timeout = static_cast<int>(std::clamp<int64_t>(left, 0, 60'000));
+    const int64_t left = absl::ToInt64Milliseconds(next - absl::Now()) + 1;
+    if (poll(waits, 2, static_cast<int>(std::clamp<int64_t>(left, 0, 60'000))) < 0 &&
+        errno != EINTR) {
+      return;
     }
-    if (poll(waits, 2, timeout) < 0 && errno != EINTR) return;
     if (stopping) return;
     if (waits[0].revents != 0)
       absl::SleepFor(std::min(kBreath, rest / 4));  // what comes together is one look

@@ -2,12 +2,12 @@
 //
 // Tells of bundles, plugin libraries and files whose content has changed and rests.
 //
-// inotify only wakes it: what has changed is decided by looking, so that no editor's way of
-// replacing a file, no lost event and no symlink that is switched has a rule of its own. A change
-// is told once its files have been the same for `rest`, and their content differs from what was
-// told last, or was there when the watch began. What does not parse yet (`parses`) is given ten
-// times `rest` before it is told all the same: a half-written file gets its other half, and a wrong
-// one its error.
+// inotify only wakes it, beside a look every few seconds for network file systems: what has changed
+// is decided by looking, so that no editor's way of replacing a file, no lost event and no symlink
+// that is switched has a rule of its own. A change is told once its files have been the same for
+// `rest`, and their content differs from what was told last, or was there when the watch began.
+// What does not parse yet (`parses`) is given ten times `rest` before it is told all the same: a
+// half-written file gets its other half, and a wrong one its error.
 //
 // Passed over: temporary files of editors (names that begin with '.' or '#', or end in '~', ".tmp",
 // ".swp", ...), and symlinks that lead out of the directory. A directory or file that is deleted is

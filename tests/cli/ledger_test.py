@@ -232,7 +232,8 @@ class Ledger(unittest.TestCase):
                  dict(common, uid="swap-2", time="2026-11-30T13:01:00.000Z", trigger="bundle", op=OP,
                       axes="topk=512", variant="w8", config="WARPS=8", after="", outcome="failed",
                       reason="verify: w8: INCORRECT_NUMERICAL\nasked for by pid 7 uid 0")]
-        self.kvr("ledger", "import", self.path("swaps", "".join(json.dumps(s) + "\n" for s in swaps)),
+        where = self.records().splitlines()[0]
+        self.kvr("ledger", "import", self.path("swaps", "\n".join([where, *map(json.dumps, swaps)]) + "\n"),
                  "--ledger", directory)
         lines = self.kvr("ledger", "ls", "--kind", "publication", "--ledger", directory).splitlines()
         failed, published = [line for line in lines if "publication " in line]  # newest first

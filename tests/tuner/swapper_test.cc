@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "absl/time/clock.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "registry/selection_file.h"
@@ -216,6 +217,14 @@ TEST_F(SwapperTest, ACanaryComparesWithWhatServesAndSaysWhere) {
   EXPECT_EQ(result.step, result.state == State::kFailed ? "canary" : "publish");
 }
 
+TEST_F(SwapperTest, ACanaryRefusesWhatIsSlower) {
+  Write({.body = "volatile int spin = 0; while (spin < 500) spin = spin + 1; y[i] = x[i];"});
+  Open({.plugin_roots = {root_ / "bundles"}});
+  const SwapResult result =
+      Ask({.op = kOp, .variant = "mine", .keys = {{{"n", 4096}}}, .canary = true});
+  ExpectRefused(result, "canary", "LOSS");
+}
+
 TEST_F(SwapperTest, AThousandRequestsLeaveNothingBehind) {
   Open();
   runtime_->SetJournal(nullptr);
@@ -263,7 +272,7 @@ TEST_F(SwapperTest, AnEditInAWatchedDirectoryIsServedAndTheSameFileAgainIsNot) {
   EXPECT_EQ(edited.outcome, "published") << edited.reason;
   EXPECT_EQ(edited.trigger, "bundle");
 
-  // The file's evidence is of the code before: it is refused, and what serves goes on.
+  // A file of what serves already.
   ASSERT_TRUE(WriteSelectionFile(*runtime_->generation(), file).ok());
   const PublicationRecord stays = journal_->WaitFor(3);
   EXPECT_EQ(stays.trigger, "selection-file");
@@ -271,6 +280,24 @@ TEST_F(SwapperTest, AnEditInAWatchedDirectoryIsServedAndTheSameFileAgainIsNot) {
   ASSERT_TRUE(WriteSelectionFile(*runtime_->generation(), file).ok());  // the same content
   ASSERT_EQ(Ask({.op = kOp, .variant = "baseline"}).state, State::kPublished);
   EXPECT_THAT(journal_->records(), SizeIs(4));
+  EXPECT_TRUE(Computes(1));
+}
+
+TEST_F(SwapperTest, HalfABundleIsNotRefusedAndManyEditsAreOneSwap) {
+  Write({});
+  Open({.plugin_roots = {root_ / "bundles"}}, {.debounce = absl::Milliseconds(300)});
+  ASSERT_EQ(Ask({.op = kOp, .variant = "mine"}).state, State::kPublished);
+  ASSERT_TRUE(swapper_->WatchBundles(root_ / "bundles").ok());
+  std::ofstream(Bundle("mine") / "variant.toml") << "schema = 1\nop = \"nul";
+  absl::SleepFor(absl::Milliseconds(450));
+  for (int i = 1; i <= 20; ++i) {
+    Write({.body = "y[i] = 1.0f * x[i];  // edit " + std::to_string(i)});
+  }
+  const PublicationRecord edited = journal_->WaitFor(2);
+  EXPECT_EQ(edited.outcome, "published") << edited.reason;
+  EXPECT_EQ(edited.trigger, "bundle");
+  ASSERT_EQ(Ask({.op = kOp, .variant = "baseline"}).state, State::kPublished);
+  EXPECT_THAT(journal_->records(), SizeIs(3));
   EXPECT_TRUE(Computes(1));
 }
 
