@@ -138,7 +138,7 @@ class Captured:
         self.rt, self.problem, self.stream, self.keep = rt, problem, stream, keep
         self.graph = torch.cuda.CUDAGraph(keep_graph=keep)
         with torch.cuda.graph(self.graph, stream=stream):
-            with rt.capture(pool="decode", keeps_graph=keep) as scope:
+            with rt.capture(pool="decode", spare_nodes=1, keeps_graph=keep) as scope:
                 problem.step(rt)
         if keep:
             self.graph.instantiate()
