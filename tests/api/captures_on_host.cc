@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/api/captures.h"
+
+const char* const kvr::kCaptureDevice = "host";
