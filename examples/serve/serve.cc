@@ -462,7 +462,11 @@ int main(int argc, char** argv) {
   app.add_option("--phase", options.phase, "steps with such swaps, then without, in turn")
       ->check(CLI::Range(1, 1 << 30));
   app.add_flag("--json", options.json, "one JSON document at the end");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
 
   struct sigaction action = {};
   action.sa_handler = [](int) { serve::interrupted = true; };

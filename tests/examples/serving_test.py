@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""docs/serving.md tells the truth: its commands succeed on the host device, in order, its C++ is the example's,
+and its metrics are those that are served. And examples/serve does what it says.
+
+  serving_test.py SOURCE_DIR BIN_DIR [unittest arguments]
+"""
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+SOURCE, BINARIES = sys.argv[1:3]
+SMALL = ["--device", "host", "--layers", "2", "--buckets", "1,2", "--topk", "64", "--pages", "8"]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Serving(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cache = tempfile.mkdtemp()
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.cache)
+
+    def setUp(self):
+        self.scratch = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.scratch)
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("KVR_")}
+        self.environment.update(KVR_NO_CUDA="1", KVR_CACHE_DIR=self.cache,
+                                KVR_LEDGER_DIR=os.path.join(self.scratch, "ledger"),
+                                PATH=BINARIES + ":" + os.environ["PATH"])
+
+    def serve(self, *arguments, code=0):
+        done = subprocess.run([os.path.join(BINARIES, "kvr-serve"), *SMALL, *arguments], env=self.environment,
+                              cwd=self.scratch, capture_output=True, text=True, timeout=240, check=False)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done
+
+    def test_the_page(self):
+        with open(os.path.join(SOURCE, "docs/serving.md"), encoding="utf-8") as file:
+            text = file.read()
+        sources = ""
+        for name in ("serve.cc", "model.cc"):
+            with open(os.path.join(SOURCE, "examples/serve", name), encoding="utf-8") as file:
+                sources += file.read()
+        for block in re.findall(r"^```cpp\n(.*?)^```", text, re.M | re.S):
+            self.assertIn(block, sources)
+        for link in re.findall(r"\]\(([^)#:]+)\)", text):
+            self.assertTrue(os.path.exists(os.path.join(SOURCE, "docs", link)), f"a link leads nowhere: {link}")
+
+        port = str(free_port())
+        blocks = re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
+        script = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n" + "\n".join(blocks).replace("9464", port)
+        script = script.replace("grep '^kvr_publications_total'", "tee metrics.txt")
+        done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=self.scratch, env=self.environment,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=280, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn(" 0 errors", done.stdout)
+        with open(os.path.join(self.scratch, "journal.jsonl"), encoding="utf-8") as file:
+            journal = [json.loads(line) for line in file]
+        self.assertEqual([line["outcome"] for line in journal[:2]], ["published", "published"])
+        self.assertEqual(journal[1]["trigger"], "rollback")
+        self.assertEqual([line for line in journal if line["outcome"] == "failed"], [])
+
+        with open(os.path.join(self.scratch, "metrics.txt"), encoding="utf-8") as file:
+            served = set(re.findall(r"^# TYPE (\w+)", file.read(), re.M))
+        told = set(re.findall(r"`(kvr_[a-z_]+)", text))
+        self.assertEqual(told, served, "the page's metrics are not those that are served")
+
+    def test_every_output_is_its_generation_s_while_kernels_are_swapped_at_every_step(self):
+        for keep in ([], ["--keep-graph"]):
+            done = self.serve("--steps", "60", "--phase", "20", "--check", "--swap-every", "1",
+                              "--swap-to", "baseline{BLOCK_H=16}", "--swap-to", "baseline{MIN_CHUNK=16,NSPLIT_MAX=32}",
+                              "--json", *keep)
+            report = json.loads(done.stdout)
+            self.assertEqual(report["steps"], {"begun": 60, "completed": 60, "errors": 0}, done.stderr)
+            self.assertEqual(report["checks"]["checked"], 60)
+            self.assertEqual(report["checks"]["mismatches"], 0, done.stderr)
+            self.assertGreater(report["checks"]["told_apart"], 0)
+            self.assertGreater(report["swaps"]["applied"], 10)
+            self.assertEqual(report["swaps"]["failed"], 0)
+            self.assertEqual(report["misses"], 0)
+            self.assertEqual(report["patch"]["way"], "node" if keep else "graph")
+
+    def test_sigint_ends_it_with_a_summary(self):
+        server = subprocess.Popen([os.path.join(BINARIES, "kvr-serve"), *SMALL, "--socket", "s"], env=self.environment,
+                                  cwd=self.scratch, stdout=subprocess.PIPE, text=True)
+        self.assertIn("serving 2 layers", server.stdout.readline())
+        time.sleep(0.5)
+        server.send_signal(signal.SIGINT)
+        output, _ = server.communicate(timeout=60)
+        self.assertEqual(server.returncode, 0, output)
+        self.assertRegex(output, r"[1-9]\d* steps, .* 0 errors")
+        self.assertFalse(os.path.exists(os.path.join(self.scratch, "s")), "the socket is left behind")
+
+    def test_what_cannot_be_is_said_before_anything_is_served(self):
+        for arguments, said in (
+            (["--metrics", "0.0.0.0:9464"], "can be reached from other machines"),
+            (["--swap-every", "1", "--swap-to", "nobody"], "nobody"),
+            (["--swap-every", "1", "--swap-to", "baseline{BLOCK_H=7}"], "BLOCK_H"),
+            (["--selections", "nowhere.json"], "nowhere.json"),
+        ):
+            self.assertIn(said, self.serve("--steps", "1", *arguments, code=1).stderr, arguments)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
