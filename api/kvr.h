@@ -10,31 +10,44 @@
  *   kvr_freeze(kvr);
  *   kvr_launch(kvr, "mla_sparse_decode", tensors, 8, stream);
  *
- * Errors: every function returns a code and prints nothing; kvr_last_error() and kvr_last_fix()
- * say what is wrong and what would be right. No exception leaves, none is needed. What an output
- * points at is set on success only, but for reports, which say so.
+ * Errors: every function returns a code and prints nothing; kvr_last_error() and kvr_last_fix() say
+ * what is wrong and what would be right. No exception leaves. What an output points at is set on
+ * success only, but for reports, which say so.
+ *
  * Handles: pointers that are never followed. NULL, a handle of another kind, one that was closed
  * and plain garbage are answered with KVR_CODE_INVALID_ARGUMENT; closing NULL does nothing. What
  * was made of a runtime keeps it alive: the order of closing does not matter.
- * Threading: every function from any thread; a handle other than kvr_runtime* and kvr_live* belongs
+ *
+ * Threading: every function from any thread. A handle other than kvr_runtime* and kvr_live* belongs
  * to one thread at a time, and closing waits for nobody's call. Launches are wait-free beside loads
  * and swaps.
+ *
  * Stream order: a launch is enqueued on `stream` and returns; its errors surface at the stream.
  * Streams are raw handles: a CUstream or cudaStream_t on cuda, what kvr_stream_create gives on
- * host. Capture safety: kvr_launch, kvr_bound_launch, kvr_bound_set and the kvr_capture_ functions
- * alone are legal while their stream captures. Load and prepare beforehand; what is missing then is
- * an error that leaves the capture valid. Ownership: strings and structs that are passed in are the
- * caller's and valid during the call. Text that comes back is the caller's: kvr_free. Tensors stay
- * alive until the stream has passed their launch; the runtime, until the graphs captured from it
- * are gone. Versions: the first member of a struct is its size as the caller compiled it. Structs
- * and functions are only added, so older programs run with newer libraries; a struct larger than
- * the library knows is refused with both sizes.
+ * host.
+ *
+ * Capture safety: kvr_launch, kvr_bound_launch, kvr_bound_set and the kvr_capture_ functions alone
+ * are legal while their stream captures. Load and prepare beforehand; what is missing then is an
+ * error that leaves the capture valid.
+ *
+ * Ownership: strings and structs that are passed in are the caller's and valid during the call.
+ * Text that comes back is the caller's: kvr_free. Tensors stay alive until the stream has passed
+ * their launch; the runtime, until the graphs captured from it are gone.
+ *
+ * Versions: the first member of a struct is its size as the caller compiled it. Structs and
+ * functions are only added, so older programs run with newer libraries; a struct larger than the
+ * library knows is refused with both sizes.
+ *
+ * Place: what KVR needs lies around the library, as an install has it: <prefix>/lib/libkvr.so. Load
+ * it by an absolute path, or open a runtime before the process changes its directory.
  *
  * One copy a process: all state lies in the library, which exports kvr_ functions and nothing else.
  * A program that links the C++ library and loads libkvr.so has two registries that share no cache
  * in memory, workspace or generation; each works, but a capture scope sees the launches of its own
- * only. fork(): the child inherits no threads and no CUDA context. Handles made before are dead
- * there, and say so; open anew, or fork before. The library stays loaded until the process ends.
+ * only.
+ *
+ * fork(): the child inherits no threads and no CUDA context. Handles made before are dead there,
+ * and say so; open anew, or fork before. The library stays loaded until the process ends.
  */
 #ifndef KVR_H_
 #define KVR_H_
@@ -116,7 +129,8 @@ typedef struct kvr_options {
                            one; "none": nowhere; else the file that lines of JSON are appended to */
   int32_t no_compilers; /* 1: boot from selection file and cache alone */
   int32_t no_environment; /* 1: KVR_FORCE_<OP> and KVR_<OP>_<TUNABLE> are not read */
-  /* Called, from any thread, where the command would print a warning; NULL: it is dropped. */
+  /* Called, from any thread, where the command would print a warning, and throws nothing; NULL: it
+   * is dropped. */
   void (*warn)(void* warn_context, const char* text);
   void* warn_context;
 } kvr_options;
