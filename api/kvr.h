@@ -144,12 +144,16 @@ KVR_API kvr_code kvr_scan(kvr_runtime* runtime, char** report);
 
 /* --- Load ------------------------------------------------------------------------------------ */
 
-/* Makes `shapes` ready to launch: compiles or reads the cache, loads, sizes workspaces. One shape
- * is "num_tokens=1..96,topk=512" (commas or blanks; a range stands for every value in it); several
- * are separated by ';'. An axis left out takes the op's default; NULL: every key that the
- * generation selects. KVR_CODE_OK: all are ready. Else the code and error are those of the first
- * that is not, and the rest is loaded nevertheless. `report` (or NULL) is set whenever anything was
- * tried: JSON with `ready`, `text` for people, and an item for every shape. Not while frozen. */
+/* Makes `shapes` ready to launch: compiles or reads the cache, loads, sizes workspaces. Not while
+ * frozen.
+ *
+ * One shape is "num_tokens=1..96,topk=512"; a range stands for every value in it. Several are
+ * separated by ';'. An axis left out takes the op's default; NULL: every key that the generation
+ * selects.
+ *
+ * KVR_CODE_OK: all are ready. Else the code and error are those of the first that is not, and the
+ * rest is loaded nevertheless. `report` (or NULL) is set whenever anything was tried: JSON with
+ * `ready`, `text` for people, and an item for every shape. */
 KVR_API kvr_code kvr_load(kvr_runtime* runtime, const char* op, const char* shapes, char** report);
 
 /* From now on no launch compiles, loads or allocates. Swaps go on. */
