@@ -48,19 +48,13 @@ absl::StatusOr<ApproximateOptIn> ParseOptIn(std::string_view text) {
 }
 
 // Without being asked for, a ledger is no condition of serving.
-absl::Status KeepJournal(Runtime& runtime, std::string_view journal, const WarningSink& warn) {
-  if (journal == "none") return absl::OkStatus();
-  const bool asked = !journal.empty();
-  absl::StatusOr<std::unique_ptr<PublicationSink>> sink =
-      asked ? OpenPublicationFile(std::string(journal)) : OpenPublicationLedger(runtime);
+void KeepInLedger(Runtime& runtime, const WarningSink& warn) {
+  absl::StatusOr<std::unique_ptr<PublicationSink>> sink = OpenPublicationLedger(runtime);
   if (sink.ok()) {
     runtime.SetJournal(*std::move(sink));
-  } else if (asked) {
-    return sink.status();
   } else if (!absl::IsNotFound(sink.status())) {
     warn(StrCat("publications are not kept: ", What(sink.status()), "; ", Fix(sink.status())));
   }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<RuntimeOptions> OptionsOf(const kvr_options& given) {
@@ -222,8 +216,10 @@ kvr_code kvr_open(const kvr_options* options, kvr_runtime** runtime) {
     KVR_ASSIGN_OR_RETURN(RuntimeOptions opened, OptionsOf(given));
     auto kvr = std::make_shared<OpenRuntime>();
     kvr->plugin_roots = opened.plugin_roots;
+    const bool in_ledger = given.journal == nullptr;
+    opened.journal = in_ledger ? "none" : given.journal;
     KVR_ASSIGN_OR_RETURN(kvr->runtime, Runtime::Open(opened));
-    KVR_RETURN_IF_ERROR(KeepJournal(*kvr->runtime, Text(given.journal), opened.warn));
+    if (in_ledger) KeepInLedger(*kvr->runtime, opened.warn);
     return Make(runtime, std::move(kvr));
   });
 }

@@ -10,6 +10,7 @@
 #include "api/platform.h"
 #include "core/names.h"
 #include "core/status.h"
+#include "core/strings.h"
 #include "devices/cuda/cuda.h"
 
 namespace kvr {
@@ -38,6 +39,16 @@ class ObservedJournal : public PublicationSink {
   const std::shared_ptr<RecentPublications> recent_;
   const std::shared_ptr<PublicationSink> next_;
 };
+
+// The journal that the options name. Only one that was asked for must be there.
+absl::StatusOr<std::unique_ptr<PublicationSink>> OpenJournal(const RuntimeOptions& options) {
+  const bool asked = !options.journal.empty();
+  if (options.journal == "none" || (!asked && options.selection_file.empty())) return nullptr;
+  absl::StatusOr<std::unique_ptr<PublicationSink>> journal =
+      OpenPublicationFile(asked ? options.journal : StrCat(options.selection_file, ".journal"));
+  if (!asked && !journal.ok()) return nullptr;
+  return journal;
+}
 
 }  // namespace
 
@@ -88,7 +99,8 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Open(const RuntimeOptions& opt
   }
   runtime->dispatcher_ =
       std::make_unique<Dispatcher>(catalog, *runtime->device_, platform.jit(), std::move(dispatch));
-  runtime->SetJournal(nullptr);
+  KVR_ASSIGN_OR_RETURN(std::unique_ptr<PublicationSink> journal, OpenJournal(options));
+  runtime->SetJournal(std::move(journal));
   if (!options.selection_file.empty()) {
     KVR_ASSIGN_OR_RETURN(
         LoadedSelections selections,

@@ -58,6 +58,9 @@ struct RuntimeOptions {
   void* cuda_context = nullptr;           // instead: a CUcontext that outlives the runtime
   std::vector<std::string> plugin_roots;  // after the built-in ones and KVR_PLUGIN_PATH
   std::string selection_file;             // empty: generation 0, every key served by the baseline
+  // Publications go to this file (registry/publication.h). Empty: beside the selection file, as
+  // PATH.journal, where that can be written. "none": nowhere, until SetJournal.
+  std::string journal;
   std::string cache_dir;                  // empty: KVR_CACHE_DIR, XDG_CACHE_HOME/kvr, ~/.cache/kvr
   std::vector<std::string> cache_layers;  // read-only, before those of KVR_CACHE_LAYERS
   MissPolicy miss_policy = MissPolicy::kBaseline;

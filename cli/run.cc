@@ -111,6 +111,7 @@ absl::StatusOr<int> RunRun(const GlobalOptions& global, const RunOptions& option
   open.device = options.device;
   open.plugin_roots = global.plugins;
   open.selection_file = options.selections;
+  open.journal = "none";  // one launch is no serving
   if (options.variants.size() > 1) {
     return Error(absl::StatusCode::kInvalidArgument, "--variant is given more than once",
                  "give one: run launches what would serve the shape");

@@ -202,13 +202,15 @@ absl::Status Server::Boot() {
   // 1. Open: variants are admitted, the selection file is checked against them.
   KVR_ASSIGN_OR_RETURN(runtime_, kvr::Runtime::Open({.device = options_.device,
                                                      .plugin_roots = options_.plugins,
-                                                     .selection_file = options_.selections}));
-  absl::StatusOr<std::unique_ptr<kvr::PublicationSink>> journal =
-      options_.journal.empty() ? kvr::OpenPublicationLedger(*runtime_)
-                               : kvr::OpenPublicationFile(options_.journal);
-  if (!absl::IsNotFound(journal.status())) {  // where there is no ledger, nothing is kept
-    KVR_RETURN_IF_ERROR(journal.status());
-    runtime_->SetJournal(*std::move(journal));
+                                                     .selection_file = options_.selections,
+                                                     .journal = options_.journal}));
+  if (options_.journal.empty()) {
+    absl::StatusOr<std::unique_ptr<kvr::PublicationSink>> ledger =
+        kvr::OpenPublicationLedger(*runtime_);
+    if (!absl::IsNotFound(ledger.status())) {  // where there is no ledger, the file does
+      KVR_RETURN_IF_ERROR(ledger.status());
+      runtime_->SetJournal(*std::move(ledger));
+    }
   }
   for (const kvr::DroppedSelection& dropped : runtime_->dropped()) {
     std::fprintf(stderr, "dropped %s: %s\n", dropped.variant.c_str(), dropped.reason.c_str());
