@@ -8,9 +8,9 @@
 //   node    GraphBinding::Apply with the graph kept, beside cuGraphExecKernelNodeSetParams
 //   graph   without it, beside cuGraphKernelNodeSetParams in a clone and cuGraphExecUpdate
 //
-// Every node changes its function and parameters in every round; `empty` of bench/variants has two
-// kernels a launch. On the null device the raw calls are Device::SetNode and GraphCopy's. Prints
-// one JSON document.
+// Two generations in turn, by digest: in a server another thread publishes them. Every node changes
+// its function and parameters in every round; `empty` of bench/variants has two kernels a launch. On
+// the null device the raw calls are Device::SetNode and GraphCopy's. Prints one JSON document.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -192,10 +192,11 @@ Json Row(Dispatcher& dispatcher, const std::array<GenerationPtr, 2>& generations
   int nodes = 0;
   for (int round = 0; round < rounds; ++round) {
     const size_t next = static_cast<size_t>(round + 1) % 2;
-    Check(dispatcher.Publish(generations[next]).status());
     const auto raw_call = [&] { keep ? raw.SetNodes(*works[next]) : raw.SetGraph(*works[next]); };
     Applied applied;
-    const auto own_call = [&] { applied = Must(captured.binding->Apply(captured.graph->exec())); };
+    const auto own_call = [&] {
+      applied = Must(captured.binding->Apply(captured.graph->exec(), generations[next]->digest()));
+    };
     double raw_took = 0, own_took = 0;
     Check(dispatcher.device().WithContext([&] {  // current, as an application's is
       if (round % 2 == 0) raw_took = Microseconds(raw_call);
