@@ -9,8 +9,8 @@
 //   graph   without it, beside cuGraphKernelNodeSetParams in a clone and cuGraphExecUpdate
 //
 // Two generations in turn, by digest: in a server another thread publishes them. Every node changes
-// its function and parameters in every round; `empty` of bench/variants has two kernels a launch. On
-// the null device the raw calls are Device::SetNode and GraphCopy's. Prints one JSON document.
+// its function and parameters in every round; `empty` of bench/variants has two kernels a launch.
+// On the null device the raw calls are Device::SetNode and GraphCopy's. Prints one JSON document.
 #include <algorithm>
 #include <array>
 #include <chrono>

@@ -50,7 +50,7 @@ for part in "${parts[@]}"; do
       latency)
         step "every-step-$way" serve --steps 40000 --phase 500 --swap-every 1 "${alike[@]}" "${keep[@]}"
         step "every-100-$way" serve --steps 40000 --phase 500 --swap-every 100 "${alike[@]}" "${keep[@]}" ;;
-      patch) if [[ $way == node ]]; then step patch "$prefix/bin/kvr-patch-bench" --device cuda:0; fi ;;
+      patch) if [[ $way == node ]]; then step patch "$prefix/bin/kvr-patch-bench" --device cuda:0 --rounds 1000; fi ;;
       *) echo "no such part: $part" >&2; exit 2 ;;
     esac
   done
