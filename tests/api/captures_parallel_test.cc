@@ -4,9 +4,7 @@
 // process, on one device, on two contexts of it, and on two devices.
 #include <gmock/gmock.h>
 
-#include <algorithm>
 #include <atomic>
-#include <random>
 #include <thread>
 #include <utility>
 
@@ -30,31 +28,36 @@ class Worker {
     }
     return absl::OkStatus();
   }
-  // Captures, meets the others in the middle of it, replays, applies what is current, replays.
-  std::string Round(CaptureMode mode, const CaptureOptions& options,
-                    absl::FunctionRef<void()> meet) {
+  Captured Capture(
+      CaptureMode mode, const CaptureOptions& options, absl::FunctionRef<void()> between = [] {}) {
     EXPECT_KVR_OK(engine_.device().BeginCapture(stream_, mode));
     const auto scope = Must(engine_.runtime().OpenCapture(stream_, options));
     EXPECT_KVR_OK(LaunchLayers());
-    meet();
+    between();
     EXPECT_KVR_OK(LaunchLayers());
     Captured captured;
     captured.binding = std::make_unique<GraphBinding>(Must(scope->Finish()));
     captured.graph = Must(engine_.device().EndCapture(stream_, options.keeps_graph));
     EXPECT_EQ(captured.binding->launches(), 2 * Engine::kLayers);
-    std::string wrong = Replay(captured);
-    const Applied applied = Must(captured.binding->Apply(captured.exec()));
-    if (applied.outcome == Applied::kNeedsRecapture) return applied.reason;
-    return wrong.empty() ? Replay(captured) : wrong;
+    return captured;
   }
-
- private:
+  // As Layers::Wrong.
   std::string Replay(const Captured& captured) {
     EXPECT_KVR_OK(layers_.Poison());
     EXPECT_KVR_OK(captured.graph->Launch(stream_));
     return layers_.Wrong(engine_.TagOf(captured.binding->digest(captured.exec())));
   }
+  std::string ApplyAndReplay(const Captured& captured) {
+    const Applied applied = Must(captured.binding->Apply(captured.exec()));
+    return applied.outcome == Applied::kNeedsRecapture ? applied.reason : Replay(captured);
+  }
+  std::string Eager(int tag) {
+    EXPECT_KVR_OK(layers_.Poison());
+    EXPECT_KVR_OK(LaunchLayers());
+    return layers_.Wrong(tag);
+  }
 
+ private:
   Engine& engine_;
   const Stream stream_;
   Layers layers_;
@@ -84,10 +87,11 @@ TEST_F(CapturesTest, TwoThreadsCaptureOnTwoStreamsAtOnce) {
     for (int round = 0; round < rounds; ++round) {
       // Every pair of modes.
       const CaptureMode mode = kCaptureModes[(at == 0 ? round : round / 3) % 3];
-      EXPECT_EQ(workers[at].Round(mode, {.spare_nodes = 2, .keeps_graph = round % 2 == at},
-                                  [&] { meeting.Arrive(); }),
-                "")
-          << "thread " << at << ", round " << round;
+      SCOPED_TRACE(StrCat("thread ", at, ", round ", round));
+      const Captured captured = workers[at].Capture(
+          mode, {.spare_nodes = 2, .keeps_graph = round % 2 == at}, [&] { meeting.Arrive(); });
+      EXPECT_EQ(workers[at].Replay(captured), "");
+      EXPECT_EQ(workers[at].ApplyAndReplay(captured), "");
     }
     --running;
   };
@@ -101,6 +105,34 @@ TEST_F(CapturesTest, TwoThreadsCaptureOnTwoStreamsAtOnce) {
   EXPECT_EQ(engine.runtime().counters().captured,
             static_cast<uint64_t>(4 * rounds * Engine::kLayers));
   EXPECT_EQ(engine.runtime().counters().unscoped, 0u);
+}
+
+TEST_F(CapturesTest, OtherStreamsLaunchApplyReplayAndLoseTheirGraphsDuringACapture) {
+  for (const CaptureMode mode : kCaptureModes) {
+    for (const bool keeps_graph : {true, false}) {
+      SCOPED_TRACE(ModeName(mode));
+      const CaptureOptions options{.spare_nodes = 2, .keeps_graph = keeps_graph};
+      Engine engine;
+      engine.Publish("compiled", 1);
+      Worker other(engine, engine.NewStream());
+      Captured graph = other.Capture(CaptureMode::kThreadLocal, options);
+      engine.Publish("counted", 2);
+      const uint64_t retired = engine.runtime().counters().retired;
+      const Captured captured = engine.Capture(options, mode, [&] {
+        EXPECT_EQ(other.Replay(graph), "");
+        EXPECT_EQ(other.ApplyAndReplay(graph), "");
+        engine.Publish("compiled", 3);
+        EXPECT_EQ(other.ApplyAndReplay(graph), "");
+        EXPECT_EQ(other.Eager(3), "");
+        graph = {};
+        engine.PushOut();
+        EXPECT_TRUE(engine.Retires(retired + 2)) << "compiled 1 and 3, unloaded";
+        EXPECT_EQ(other.Eager(0), "");
+      });
+      EXPECT_EQ(engine.Replay(captured, 2), "");
+      EXPECT_EQ(engine.ApplyAndReplay(captured), "");
+    }
+  }
 }
 
 // Each publishes, captures, swaps and replays; neither sees what the other does.

@@ -311,6 +311,31 @@ TEST_F(CapturesTest, ALaunchAfterFinishIsRecordedAndTheGraphAsksToBeCapturedAgai
   }
 }
 
+TEST_F(CapturesTest, WhatDoesNotFitTheGraphAsksForARecaptureAndLeavesItAsItIs) {
+  Engine engine;
+  for (const bool keeps_graph : {true, false}) {
+    engine.Publish("tagged", 40);
+    Captured captured = engine.Capture({.keeps_graph = keeps_graph});
+    const Fingerprint before = captured.binding->digest(captured.exec());
+    engine.Publish("counted", 41);  // a clear and a kernel more, and no spare nodes
+    const Applied applied = Must(captured.binding->Apply(captured.exec()));
+    EXPECT_EQ(applied.outcome, Applied::kNeedsRecapture);
+    EXPECT_THAT(applied.reason, HasSubstr("tagged -> counted"));
+    EXPECT_EQ(applied.digest, before);
+    EXPECT_EQ(captured.binding->digest(captured.exec()), before);
+    EXPECT_EQ(engine.Replay(captured, 40), "");
+    engine.Publish("compiled", 2);
+    EXPECT_EQ(engine.ApplyAndReplay(captured), "");
+    engine.Publish("counted", 42);
+    captured = engine.Capture({.keeps_graph = keeps_graph});
+    EXPECT_EQ(engine.Replay(captured, 42), "");
+    engine.Publish("tagged", 43);  // fewer always fit
+    EXPECT_EQ(engine.ApplyAndReplay(captured), "");
+    EXPECT_EQ(engine.TagOf(captured.binding->digest(captured.exec())), 43);
+  }
+  EXPECT_EQ(engine.runtime().counters().recaptures, 2u);
+}
+
 // --- several streams, the application's own work
 
 TEST_F(CapturesTest, ForkedStreamsAndTheApplicationsOwnWorkKeepTheirOrderThroughSwaps) {
