@@ -8,6 +8,7 @@
 #include "api/log.h"
 #include "api/metrics.h"
 #include "core/status.h"
+#include "core/strings.h"
 
 namespace kvr {
 
@@ -69,7 +70,12 @@ absl::StatusOr<std::unique_ptr<Live>> Live::Start(Runtime& runtime, Swapper* swa
 Live::Live(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Live::~Live() = default;
 
-absl::Status Live::BeginStep(std::string_view) {
+absl::Status Live::BeginStep(std::string_view bucket) {
+  if (bucket.empty() || bucket.size() > StepCounts::kLongestBucket) {
+    return Error(absl::StatusCode::kInvalidArgument,
+                 StrCat("a bucket's name has ", bucket.size(), " bytes"),
+                 StrCat("give 1 to ", StepCounts::kLongestBucket, ", a batch size say"));
+  }
   impl_->BeginStep();
   return absl::OkStatus();
 }

@@ -8,6 +8,7 @@
 //   while (serving) {
 //     KVR_RETURN_IF_ERROR(live->BeginStep(bucket));     // a live A/B may publish here
 //     KVR_ASSIGN_OR_RETURN(Applied applied, binding.Apply(exec));
+//     live->CountApplied(applied);                      // whether this step runs what serves
 //     ... launch the graph, wait for it ...
 //     live->EndStep(bucket, microseconds);
 //   }
@@ -18,6 +19,7 @@
 // generation that served before serves again.
 //
 // Threading: BeginStep and EndStep from one thread, the serving loop's; the rest from any thread.
+// Both are wait-free and allocate nothing, but while a live A/B runs.
 // Ownership: runtime and swapper outlive it; the swapper may be null, then swaps are refused.
 #pragma once
 
@@ -46,7 +48,8 @@ class Live {
                                                      LiveOptions options);
   ~Live();
 
-  // `bucket`: what steps are comparable, a batch size say.
+  // `bucket`: what steps are comparable, a batch size say; at most 64 different ones are told
+  // apart. kInvalidArgument: it is empty, or longer than 31 bytes.
   absl::Status BeginStep(std::string_view bucket);
   void EndStep(std::string_view bucket, double microseconds);
   // A step that went wrong; shown in status and metrics.

@@ -11,8 +11,8 @@ namespace kvr {
 namespace {
 
 // A client that does not take its blocks must not fill the memory.
-constexpr size_t kMostFinished = 4096;
-constexpr size_t kMostBuckets = 64;  // of a block; further ones are "other"
+constexpr int64_t kMostWaiting = 4 << 20;  // steps
+constexpr size_t kMostBuckets = 64;        // of a block; further ones are "other"
 constexpr std::chrono::seconds kStepPatience(1);
 
 }  // namespace
@@ -27,6 +27,7 @@ absl::Status Alternation::Start(const AlternationPlan& plan, const Fingerprint& 
   in_step_ = false;
   block_.reset();
   finished_.clear();
+  waiting_ = 0;
   end_ = {};
   side_ = SideOf(0);
   if (!Publish(plan_.sides[side_], /*quiet=*/false,
@@ -46,14 +47,13 @@ int Alternation::SideOf(int block) {
   return b != reversed_ ? 1 : 0;
 }
 
-bool Alternation::Undisturbed() const { return runtime_.generation()->digest() == serving_; }
-
 bool Alternation::Publish(const Fingerprint& digest, bool quiet, std::string reason) {
   PublicationRecord why;
   why.trigger = "live-ab";
   why.who = plan_.who;
   why.reason = std::move(reason);
   why.quiet = quiet;
+  why.only_over = serving_.Hex();
   end_.status = runtime_.Rollback(digest.Hex(), std::move(why)).status();
   if (end_.status.ok()) serving_ = digest;
   return end_.status.ok();
@@ -61,14 +61,9 @@ bool Alternation::Publish(const Fingerprint& digest, bool quiet, std::string rea
 
 void Alternation::Leave(std::string reason) {
   end_.reason = std::move(reason);
-  if (Undisturbed()) {
-    end_.restored = Publish(found_, /*quiet=*/false,
-                            StrCat("live A/B ended after ", end_.steps, " steps: ", end_.reason));
-  } else {
-    end_.status =
-        Error(absl::StatusCode::kAborted, "somebody else published a generation meanwhile",
-              "it serves on; start the comparison again");
-  }
+  // Refused where somebody else has published: that stays.
+  end_.restored = Publish(found_, /*quiet=*/false,
+                          StrCat("live A/B ended after ", end_.steps, " steps: ", end_.reason));
   block_.reset();  // cut short, so of no use
   active_.store(false, std::memory_order_release);
   left_.notify_all();
@@ -77,13 +72,18 @@ void Alternation::Leave(std::string reason) {
 void Alternation::NextBlock() {
   const int number = block_ ? block_->number + 1 : 0;
   if (block_) {
-    if (!Undisturbed()) return Leave("somebody else published a generation");
+    if (runtime_.generation()->digest() != serving_) {
+      return Leave("somebody else published a generation");
+    }
+    waiting_ += block_->steps;
     finished_.push_back(*std::exchange(block_, std::nullopt));
-    if (finished_.size() > kMostFinished) return Leave("the client does not read");
+    if (waiting_ > kMostWaiting) return Leave("the client does not read");
     side_ = SideOf(number);
     if (plan_.sides[side_] != serving_ && !Publish(plan_.sides[side_], /*quiet=*/true, "")) {
       const absl::Status failed = end_.status;
-      Leave(StrCat("a generation could not be published: ", What(failed)));
+      Leave(absl::IsAborted(failed)
+                ? "somebody else published a generation"
+                : StrCat("a generation could not be published: ", What(failed)));
       if (end_.restored) end_.status = failed;
       return;
     }
@@ -136,6 +136,7 @@ void Alternation::CountApplied(const Applied& applied) {
 
 std::vector<AlternationBlock> Alternation::Take() {
   const std::lock_guard<std::mutex> lock(mutex_);
+  waiting_ = 0;
   return std::exchange(finished_, {});
 }
 

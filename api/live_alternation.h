@@ -88,7 +88,6 @@ class Alternation {
   // `mutex_` is held, and no step runs but where the loop stands still.
   void NextBlock();
   bool Publish(const Fingerprint& digest, bool quiet, std::string reason);
-  bool Undisturbed() const;
   void Leave(std::string reason);
   int SideOf(int block);
 
@@ -109,6 +108,7 @@ class Alternation {
   std::optional<AlternationBlock> block_;
   std::map<std::string, int, std::less<>> seen_;  // steps by bucket in this block
   std::vector<AlternationBlock> finished_;
+  int64_t waiting_ = 0;  // steps in them
   AlternationEnd end_;
 };
 

@@ -130,6 +130,7 @@ absl::Status LiveCommands::RollBackHere(const std::string& digest, LiveTalk& tal
 absl::Status LiveCommands::Follow(uint64_t id, LiveTalk& talk, const LiveJson& about,
                                   SwapResult* result) {
   std::string told;
+  bool first = true;
   do {
     const std::vector<SwapResult> recent = swapper_->recent();
     const auto found = std::find_if(recent.begin(), recent.end(),
@@ -140,6 +141,8 @@ absl::Status LiveCommands::Follow(uint64_t id, LiveTalk& talk, const LiveJson& a
     }
     *result = *found;
     if (Ended(*result)) return absl::OkStatus();
+    // Every one waits for a moment; one that still does waits for another.
+    if (std::exchange(first, false) && result->state == SwapResult::State::kWaiting) continue;
     LiveJson event = Line("progress");
     event.update(about);
     event["swap"] = SwapJson(*result);
@@ -188,9 +191,6 @@ absl::Status LiveCommands::Ab(const LiveAbRequest& request, LiveTalk& talk) {
   for (int side = 0; side < 2 && status.ok(); ++side) {
     plan.sides[side] = found;
     status = Prepare(*targets[side], names[side], talk, &plan.sides[side]);
-    // The other side builds on what was found, too; and this one serves nobody before its turn.
-    const absl::Status back = Restore(found, plan.sides[side], plan.who);
-    if (status.ok()) status = back;
   }
   if (status.ok()) status = alternation_.Start(plan, found);
   if (status.ok()) status = Stream(request, plan, talk);
@@ -201,17 +201,12 @@ absl::Status LiveCommands::Ab(const LiveAbRequest& request, LiveTalk& talk) {
 
 absl::Status LiveCommands::Restore(const Fingerprint& found, const Fingerprint& prepared,
                                    const std::string& who) {
-  const Fingerprint serving = runtime_.generation()->digest();
-  if (serving == found) return absl::OkStatus();
-  if (serving != prepared) {
-    return Error(absl::StatusCode::kAborted, "somebody else published a generation meanwhile",
-                 "it serves on; start the comparison again");
-  }
   PublicationRecord why;
   why.trigger = "live-ab";
   why.who = who;
   why.reason = "what served before the live A/B was prepared";
   why.quiet = true;
+  why.only_over = prepared.Hex();
   return runtime_.Rollback(found.Hex(), std::move(why)).status();
 }
 
@@ -236,10 +231,12 @@ absl::Status LiveCommands::Prepare(const LiveTarget& target, const char* side, L
   if (result.state == SwapResult::State::kFailed) {
     return WithContext(LiveTargetText(target), result.status);
   }
-  if (!result.after.empty()) {
-    KVR_ASSIGN_OR_RETURN(*digest, Fingerprint::FromHex(result.after));
-  }
-  return followed;
+  if (result.state != SwapResult::State::kPublished) return followed;
+  const Fingerprint found = *digest;
+  KVR_ASSIGN_OR_RETURN(*digest, Fingerprint::FromHex(result.after));
+  // It serves nobody before its turn; and the other side builds on what was found, too.
+  const absl::Status restored = Restore(found, *digest, talk.who());
+  return followed.ok() ? restored : followed;
 }
 
 absl::Status LiveCommands::FindKept(const std::string& name, Fingerprint* digest) {

@@ -30,7 +30,19 @@ LiveJson GenerationJson(const Generation& generation) {
   return {{"number", generation.number()}, {"digest", generation.digest().Hex()}};
 }
 
-LiveJson ServedJson(const std::vector<ServedInfo>& served) {
+// What is not at its default; all of it, of a variant that the catalog does not have.
+Config Chosen(const Catalog& catalog, const ServedInfo& info) {
+  Config chosen = info.config;
+  const absl::StatusOr<VariantPtr> variant = catalog.Find(info.op, info.variant);
+  if (!variant.ok()) return chosen;
+  for (const auto& [name, value] : DefaultConfig((*variant)->tunables)) {
+    const auto found = chosen.find(name);
+    if (found != chosen.end() && found->second == value) chosen.erase(found);
+  }
+  return chosen;
+}
+
+LiveJson ServedJson(const Catalog& catalog, const std::vector<ServedInfo>& served) {
   LiveJson list = LiveJson::array();
   for (const ServedInfo& info : served) {
     list.push_back({{"op", info.op},
@@ -39,6 +51,7 @@ LiveJson ServedJson(const std::vector<ServedInfo>& served) {
                     {"version", info.version},
                     {"fingerprint", info.fingerprint.Hex()},
                     {"config", NumbersJson(info.config)},
+                    {"chosen", NumbersJson(Chosen(catalog, info))},
                     {"binary", info.binary.Hex()},
                     {"missed", info.missed},
                     {"overridden", info.overridden},
@@ -136,7 +149,7 @@ LiveJson LiveStatusJson(const Runtime& runtime, const Swapper* swapper, const St
                    {"device", DeviceJson(runtime.device().info())},
                    {"generation", GenerationJson(*generation)},
                    {"frozen", runtime.dispatcher().frozen()},
-                   {"served", ServedJson(runtime.served())},
+                   {"served", ServedJson(catalog, runtime.served())},
                    {"overrides", OverridesJson(catalog, runtime.dispatcher().options())},
                    {"plugins", PluginsJson(catalog)},
                    {"counters", CountersJson(runtime.counters())},

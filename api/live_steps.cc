@@ -23,7 +23,7 @@ double Percentile(const std::vector<uint64_t>& bins, uint64_t total, double part
 
 StepCounts::Slot& StepCounts::Find(std::string_view bucket) {
   const int used = used_.load(std::memory_order_relaxed);
-  if (bucket.size() >= slots_[0].name.size()) return slots_[kBuckets];
+  if (bucket.size() > kLongestBucket) return slots_[kBuckets];
   for (int i = 0; i < used; ++i) {
     if (bucket == slots_[i].name.data()) return slots_[i];
   }

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -17,7 +18,8 @@ namespace kvr {
 
 class StepCounts {
  public:
-  // Buckets beyond 64, and names beyond 31 bytes, are counted together as "other".
+  static constexpr size_t kLongestBucket = 31;
+  // Buckets beyond 64, and names that are too long, are counted together as "other".
   void Count(std::string_view bucket, double microseconds);
   void CountError() { errors_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -34,7 +36,7 @@ class StepCounts {
   static constexpr int kBuckets = 64, kPerOctave = 8, kOctaves = 24;
   static constexpr int kBins = kPerOctave * kOctaves;
   struct Slot {
-    std::array<char, 32> name{};  // written before `used_` says so, and never again
+    std::array<char, kLongestBucket + 1> name{};  // written before `used_` says so, and never again
     std::array<std::atomic<uint64_t>, kBins> bins{};
   };
   static void Add(std::atomic<uint64_t>& counter) {  // one writer

@@ -30,7 +30,7 @@ std::string Duration(double seconds) {
 
 std::string Whole(double number) { return absl::StrFormat("%.0f", number); }
 
-void Line(std::string_view text) { Print(Wrap(text, TerminalWidth(), 2)); }
+void Line(std::string_view text, int indent = 0) { Print(Wrap(text, TerminalWidth(), indent)); }
 
 // --- what differs from the file
 
@@ -132,8 +132,8 @@ void PrintServed(const LiveJson& status) {
   for (const LiveJson& served : PartOf(status, "served")) {
     table.Row({TextOf(served, "op"), PairsOf(PartOf(served, "key")),
                StrCat(TextOf(served, "variant"), " ", TextOf(served, "version")),
-               PairsOf(PartOf(served, "config")), ShortDigest(TextOf(served, "binary")),
-               TextOf(served, "why")});
+               PartOf(served, "chosen").empty() ? "default" : PairsOf(PartOf(served, "chosen")),
+               ShortDigest(TextOf(served, "binary")), TextOf(served, "why")});
   }
   Print(table.empty() ? "\nnothing is loaded\n" : StrCat("\n", table.Render(TerminalWidth())));
 }
@@ -158,7 +158,7 @@ void PrintPlugins(const LiveJson& status) {
   Line(StrCat("plugins: ", StrJoin(names, ", "),
               rejected.empty() ? "" : StrCat("; rejected: ", rejected.size())));
   for (const LiveJson& rejection : rejected) {
-    Line(StrCat("  rejected: ", TextOf(rejection, "path"), ": ", TextOf(rejection, "what")));
+    Line(StrCat("rejected: ", TextOf(rejection, "path"), ": ", TextOf(rejection, "what")), 2);
   }
 }
 
@@ -177,11 +177,12 @@ void PrintCounters(const LiveJson& status) {
   const LiveJson& misses = PartOf(status, "misses");
   for (const LiveJson& miss : misses) {
     if (shown++ == kShownMisses) {
-      Line(StrCat("  and ", misses.size() - kShownMisses, " keys more"));
+      Line(StrCat("and ", misses.size() - kShownMisses, " keys more"), 2);
       break;
     }
-    Line(StrCat("  missed: ", TextOf(miss, "op"), " {", PairsOf(PartOf(miss, "key")),
-                "}: ", TextOf(miss, "reason"), ", ", Whole(NumberOf(miss, "count")), " times"));
+    Line(StrCat("missed: ", TextOf(miss, "op"), " {", PairsOf(PartOf(miss, "key")),
+                "}: ", TextOf(miss, "reason"), ", ", Whole(NumberOf(miss, "count")), " times"),
+         2);
   }
 }
 
@@ -189,15 +190,15 @@ void PrintSteps(const LiveJson& status) {
   const LiveJson& steps = PartOf(status, "steps");
   Line(StrCat("steps: ", Whole(NumberOf(steps, "steps")), ", errors ",
               Whole(NumberOf(steps, "errors"))));
-  Table table({{"  bucket"},
+  Table table({{"bucket"},
                {"steps", Table::Align::kRight},
                {"p50", Table::Align::kRight},
                {"p99", Table::Align::kRight}});
   for (const LiveJson& bucket : PartOf(steps, "buckets")) {
-    table.Row({StrCat("  ", TextOf(bucket, "bucket")), Whole(NumberOf(bucket, "steps")),
+    table.Row({TextOf(bucket, "bucket"), Whole(NumberOf(bucket, "steps")),
                Microseconds(NumberOf(bucket, "p50_us")), Microseconds(NumberOf(bucket, "p99_us"))});
   }
-  if (!table.empty()) Print(table.Render(TerminalWidth()));
+  if (!table.empty()) Print(StrCat("\n", table.Render(TerminalWidth())));
 }
 
 void PrintHistory(const LiveJson& status) {
@@ -209,7 +210,7 @@ void PrintHistory(const LiveJson& status) {
                       ShortDigest(TextOf(record, "after")), TextOf(record, "who"),
                       TextOf(record, "reason")});
   }
-  if (!publications.empty()) Print(StrCat("\n", publications.Render(TerminalWidth())));
+  if (!publications.empty()) Print(StrCat("\n", publications.Render(TerminalWidth()), "\n"));
   std::vector<std::string> older;
   for (const LiveJson& generation : PartOf(status, "history")) {
     older.push_back(absl::StrFormat("%s (%.0f)", ShortDigest(TextOf(generation, "digest")),

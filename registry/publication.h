@@ -32,6 +32,9 @@ struct PublicationRecord {
   // The journal is not told, unless it fails: one of the many of a live A/B, whose start and end
   // are told.
   bool quiet = false;
+  // The digest that must serve when this is published, else it fails with kAborted: nothing that
+  // somebody else has published meanwhile is replaced. Empty: whatever serves.
+  std::string only_over;
 };
 
 class PublicationSink {

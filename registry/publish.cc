@@ -35,6 +35,12 @@ absl::StatusOr<LoadReport> Dispatcher::Impl::Publish(GenerationPtr next, Publica
   const std::shared_ptr<const Snapshot> before = Current();
   why->before = before->generation->digest().Hex();
   why->after = next->digest().Hex();
+  if (!why->only_over.empty() && why->only_over != why->before) {
+    return Error(absl::StatusCode::kAborted,
+                 StrCat("generation ", before->generation->digest().Short(),
+                        " was published meanwhile, and serves on"),
+                 "look at what published it, then try again");
+  }
   if (next->device_model() != info.model || next->target() != info.target) {
     return Error(absl::StatusCode::kFailedPrecondition,
                  StrCat("generation ", next->number(), " is for ", next->device_model(), " (",

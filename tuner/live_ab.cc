@@ -17,9 +17,9 @@ namespace {
 using stats::Verdict;
 
 constexpr int kBlocksOfRound = 4;
-constexpr size_t kLeastSteps = 4;          // of a side, for a round to have a ratio
-constexpr size_t kLeastSessionSteps = 16;  // ... for a session
-constexpr double kMostNotApplied = 0.1;    // of the steps
+constexpr size_t kLeastSteps = 4;         // of a side, for a round to have a ratio
+constexpr size_t kLeastSessionSteps = 8;  // ... for a session
+constexpr double kMostNotApplied = 0.1;   // of the steps
 
 bool Any(const std::vector<LiveBucket>& buckets, Verdict verdict, bool rare_too) {
   return std::any_of(buckets.begin(), buckets.end(), [&](const LiveBucket& bucket) {
@@ -154,7 +154,10 @@ void LiveComparison::JudgeShip(LiveVerdict* verdict) const {
       bucket.difference =
           std::accumulate(own.begin(), own.end(), 0.0) / static_cast<double>(own.size());
     }
-    if (static_cast<int>(own.size()) < stats::kShipSessions) {
+    if (own.empty() && !bucket.rare) {
+      bucket.reason = StrCat("no session has ", kLeastSessionSteps,
+                             " of its steps on either side: longer blocks, or more rounds, would");
+    } else if (static_cast<int>(own.size()) < stats::kShipSessions) {
       bucket.reason =
           StrCat(own.size(), " of ", stats::kShipSessions, " sessions, too few to ship");
     }

@@ -44,6 +44,7 @@ class AlternationTest : public LiveTest {
         if (each_step_ != nullptr) each_step_();
         live_->EndStep(bucket, (serving == b_ ? us_of_b_ : kUsOfA) * noise());
         ++steps_;
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
       }
     });
   }
@@ -242,7 +243,8 @@ TEST_F(AlternationTest, SomebodyElsesPublicationEndsItAndStays) {
   const absl::StatusOr<LiveJson> end = Client()->Call(Request(), call);
   ASSERT_TRUE(end.ok()) << end.status();
   EXPECT_FALSE((*end)["restored"].get<bool>());
-  EXPECT_THAT((*end)["error"]["what"].get<std::string>(), HasSubstr("somebody else"));
+  EXPECT_THAT((*end)["reason"].get<std::string>(), HasSubstr("somebody else"));
+  EXPECT_THAT((*end)["error"]["what"].get<std::string>(), HasSubstr("published meanwhile"));
   EXPECT_EQ(runtime_->generation()->number(), 9);
 }
 

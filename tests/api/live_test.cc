@@ -6,11 +6,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "api/live_steps.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "tests/api/live_fixture.h"
@@ -193,6 +195,13 @@ TEST_F(LiveTest, RollbackNeedsNoSwapper) {
   EXPECT_EQ(status["history"].size(), 3u);
 }
 
+TEST_F(LiveTest, ABucketNeedsANameThatFits) {
+  Start();
+  EXPECT_TRUE(absl::IsInvalidArgument(live_->BeginStep("")));
+  EXPECT_TRUE(absl::IsInvalidArgument(live_->BeginStep(std::string(32, '8'))));
+  EXPECT_TRUE(live_->BeginStep(std::string(31, '8')).ok());
+}
+
 TEST_F(LiveTest, TheProgramEndsWhileClientsAreConnected) {
   Start();
   const std::unique_ptr<Connection> idle = Raw();
@@ -200,6 +209,61 @@ TEST_F(LiveTest, TheProgramEndsWhileClientsAreConnected) {
   live_.reset();
   std::string line;
   EXPECT_EQ(idle->ReadLine(&line, 100, absl::Seconds(20)), Connection::Read::kGone);
+}
+
+TEST(StepCounts, PercentilesAreThoseOfTheTimesToNinePercent) {
+  StepCounts counts;
+  for (int us = 1; us <= 10'000; ++us) counts.Count("48", us);
+  ASSERT_EQ(counts.Read().size(), 1u);
+  EXPECT_NEAR(counts.Read()[0].p50_us / 5'000, 1, 0.09);
+  EXPECT_NEAR(counts.Read()[0].p99_us / 9'900, 1, 0.09);
+  counts.Count("odd", -1);
+  counts.Count("odd", std::nan(""));
+  counts.Count("odd", HUGE_VAL);
+  EXPECT_EQ(counts.Read()[1].steps, 3u);
+}
+
+TEST(StepCounts, BucketsBeyondSixtyFourAreOther) {
+  StepCounts counts;
+  for (int bucket = 0; bucket < 100; ++bucket) counts.Count(StrCat(bucket), 10);
+  const std::vector<StepCounts::Bucket> read = counts.Read();
+  ASSERT_EQ(read.size(), 65u);
+  EXPECT_EQ(read.back().name, "other");
+  EXPECT_EQ(read.back().steps, 36u);
+  EXPECT_EQ(counts.steps(), 100u);
+}
+
+TEST(LiveProtocol, ARequestIsReadAsItWasWritten) {
+  LiveRequest swap;
+  swap.command = LiveRequest::Command::kSwap;
+  swap.target = {.op = "op", .variant = "w8{BLOCK_H=16}"};
+  swap.keys = {{{"topk", 512}}, {{"topk", 1}, {"num_tokens", 7}}};
+  swap.canary = true;
+  swap.verify = false;
+  LiveRequest ab;
+  ab.command = LiveRequest::Command::kAb;
+  ab.ab.a.selection_file = "/a b.json";
+  ab.ab.b = {.op = "op", .variant = "w8"};
+  ab.ab.block = 7;
+  ab.ab.seed = UINT64_MAX;
+  ab.ab.seconds = 1.5;
+  LiveRequest rollback;
+  rollback.command = LiveRequest::Command::kRollback;
+  rollback.target.digest = "baseline";
+  rollback.wait = false;
+  for (const LiveRequest& request : {LiveRequest(), swap, ab, rollback}) {
+    const std::string line = LiveLine(LiveRequestJson(request));
+    const absl::StatusOr<LiveRequest> read = ParseLiveRequest(line);
+    ASSERT_TRUE(read.ok()) << line << read.status();
+    EXPECT_EQ(LiveLine(LiveRequestJson(*read)), line);
+  }
+}
+
+TEST(LiveProtocol, AnErrorArrivesAsItWasSent) {
+  const absl::Status status = Error(absl::StatusCode::kNotFound, "what \xff", "fix");
+  const absl::Status read = LiveErrorOf(LiveJson::parse(LiveLine(LiveErrorJson(status))));
+  EXPECT_EQ(read.code(), status.code());
+  EXPECT_EQ(Fix(read), "fix");
 }
 
 }  // namespace

@@ -105,6 +105,27 @@ TEST_F(Publishing, WhatServesAlreadyChangesNothing) {
   EXPECT_EQ(dispatcher->history().size(), 1u);
 }
 
+TEST_F(Publishing, ReplacesNothingThatCameMeanwhileWhereItSaysWhatItReplaces) {
+  const GenerationPtr zero = dispatcher->generation(), first = Of(0), second = Of(1);
+  ASSERT_TRUE(dispatcher->Publish(first, {.only_over = zero->digest().Hex()}).ok());
+  const absl::Status late =
+      dispatcher->Publish(second, {.only_over = zero->digest().Hex()}).status();
+  EXPECT_TRUE(absl::IsAborted(late)) << late;
+  EXPECT_EQ(dispatcher->generation(), first);
+  EXPECT_TRUE(absl::IsAborted(
+      dispatcher->Rollback("baseline", {.only_over = second->digest().Hex()}).status()));
+  EXPECT_EQ(dispatcher->generation(), first);
+}
+
+TEST_F(Publishing, AQuietOneIsToldOnlyWhereItFails) {
+  ASSERT_TRUE(dispatcher->Publish(Of(0), {.quiet = true}).ok());
+  ASSERT_TRUE(dispatcher->Rollback("baseline", {.quiet = true}).ok());
+  EXPECT_THAT(journal->records, IsEmpty());
+  EXPECT_EQ(dispatcher->counters().rollbacks, 0u);
+  EXPECT_FALSE(dispatcher->Publish(Of(1), {.quiet = true, .only_over = "another"}).ok());
+  EXPECT_EQ(journal->records.size(), 1u);
+}
+
 TEST(Changes, NameWhatDiffersBetweenTwoGenerations) {
   World world(Many(2));
   const auto lines = [&](const GenerationPtr& before, const GenerationPtr& after) {
