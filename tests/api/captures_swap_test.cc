@@ -353,7 +353,7 @@ TEST_P(CapturesSwapTest, ThousandsOfSwapsLeaveHostAndDeviceMemoryFlat) {
   const int64_t taken = free_bytes - FreeDeviceBytes(engine.device());
   std::printf("%d swaps: resident memory %+.1f MiB, device memory %+.1f MiB\n", swaps,
               static_cast<double>(grown) / (1 << 20), static_cast<double>(taken) / (1 << 20));
-  EXPECT_LE(grown, 16 << 20);
+  EXPECT_LE(grown, int64_t{600} * swaps);  // one that is never let go of takes 1800
   EXPECT_LE(taken, 4 << 20);
   const Counters counters = engine.runtime().counters();
   EXPECT_EQ(counters.applied, static_cast<uint64_t>(swaps));
