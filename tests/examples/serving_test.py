@@ -107,6 +107,45 @@ class Serving(unittest.TestCase):
         self.assertRegex(output, r"[1-9]\d* steps, .* 0 errors")
         self.assertFalse(os.path.exists(os.path.join(self.scratch, "s")), "the socket is left behind")
 
+    def kvr(self, *arguments):
+        return subprocess.run([os.path.join(BINARIES, "kvr"), *arguments], env=self.environment, cwd=self.scratch,
+                              capture_output=True, text=True, timeout=60, check=False)
+
+    def until(self, condition, what):
+        for _ in range(300):
+            if condition():
+                return
+            time.sleep(0.2)
+        self.fail(what)
+
+    def test_a_changed_bundle_is_swapped_in_and_logged(self):
+        bundle = os.path.join(self.scratch, "bundles/mine")
+        os.makedirs(bundle)
+        manifest = ('schema = 1\nop = "mla_sparse_decode"\nname = "mine"\nversion = "1.0.0"\ndescription = "{0} warps"\n'
+                    'extends = {{ variant = "baseline", version = "1" }}\n[tunables.WARPS]\nvalues = [{0}]\ndefault = {0}\n'
+                    'scope = "compile"\ndescription = "warps of a block"\n')
+
+        def write(warps):
+            with open(os.path.join(bundle, "variant.toml"), "w", encoding="utf-8") as file:
+                file.write(manifest.format(warps))
+
+        write(8)
+        self.environment.update(KVR_LOG="info", KVR_LOG_FILE=os.path.join(self.scratch, "log"))
+        server = subprocess.Popen([os.path.join(BINARIES, "kvr-serve"), *SMALL, "--plugins", "bundles", "--watch",
+                                   "bundles", "--socket", "s", "--check"], env=self.environment, cwd=self.scratch,
+                                  stdout=subprocess.PIPE, text=True)
+        self.assertIn("serving 2 layers", server.stdout.readline())
+        self.assertEqual(self.kvr("swap", "s", "mla_sparse_decode", "mine").returncode, 0)
+        write(4)
+        self.until(lambda: "WARPS=4" in self.kvr("status", "s").stdout, "the bundle is not swapped in")
+        server.send_signal(signal.SIGINT)
+        output, _ = server.communicate(timeout=60)
+        self.assertEqual(server.returncode, 0, output)
+        with open(os.path.join(self.scratch, "log"), encoding="utf-8") as file:
+            events = [json.loads(line) for line in file]
+        self.assertEqual([event["event"] for event in events], ["boot", "load", "publish", "publish"])
+        self.assertEqual([event["trigger"] for event in events[2:]], ["api", "bundle"])
+
     def test_what_cannot_be_is_said_before_anything_is_served(self):
         for arguments, said in (
             (["--metrics", "0.0.0.0:9464"], "can be reached from other machines"),
