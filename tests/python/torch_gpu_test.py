@@ -205,7 +205,7 @@ def swaps_between_replays(rt, problem, stream, keep, results):
     results.values[name] = {
         "patches": len(patches), "nodes": max(nodes for _, nodes in patches),
         "us_per_patch": round(statistics.median(us for us, _ in patches), 2),
-        "us_per_node": round(statistics.median(us / nodes for us, nodes in patches), 3)}
+        "us_per_node": round(statistics.median(us / max(nodes, 1) for us, nodes in patches), 3)}
     captured.close()
     return bits
 
