@@ -133,9 +133,10 @@ TEST_F(AlternationTest, EveryStepCountsForTheGenerationThatServedIt) {
 TEST_F(AlternationTest, ASlowDownOfFivePercentIsFoundAndAAgainstAIsNot) {
   Begin();
   us_of_b_ = 1.05 * kUsOfA;
-  std::mt19937_64 random(1);
-  std::normal_distribution<double> normal(0, 0.03);
-  Loop([&] { return std::exp(normal(random)); });
+  // The loop outlives this body.
+  Loop([random = std::mt19937_64(1), normal = std::normal_distribution<double>(0, 0.03)]() mutable {
+    return std::exp(normal(random));
+  });
   for (const bool same : {false, true}) {
     LiveRequest request = Request();
     if (same) request.ab.b.digest = "current";
