@@ -21,7 +21,7 @@ absl::Status Alternation::Start(const AlternationPlan& plan, const Fingerprint& 
   const std::lock_guard<std::mutex> lock(mutex_);
   plan_ = plan;
   found_ = found;
-  serving_ = runtime_.generation()->digest();
+  serving_ = found;  // what somebody else has published since is not replaced
   random_.seed(plan.seed);
   leaving_ = false;
   in_step_ = false;
@@ -65,6 +65,7 @@ void Alternation::Leave(std::string reason) {
   end_.restored = Publish(found_, /*quiet=*/false,
                           StrCat("live A/B ended after ", end_.steps, " steps: ", end_.reason));
   block_.reset();  // cut short, so of no use
+  in_step_ = false;
   active_.store(false, std::memory_order_release);
   left_.notify_all();
 }

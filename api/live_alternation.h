@@ -73,7 +73,8 @@ class Alternation {
   void CountError();
   void CountApplied(const Applied& applied);
 
-  // `found` is what serves again at the end. Errors: a side that cannot be had at once.
+  // `found` is what serves, and serves again at the end. Errors: a side that cannot be had at once;
+  // kAborted: something else serves by now.
   absl::Status Start(const AlternationPlan& plan, const Fingerprint& found);
   // Blocks that ended since. Empty and ended(): there will be no more.
   std::vector<AlternationBlock> Take();

@@ -2,6 +2,8 @@
 //
 // A live A/B in a serving loop, over a real socket, on the null device: the loop's step times
 // depend on the generation that serves, so every step tells whether it was counted for its side.
+#include "api/live_alternation.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -279,6 +281,43 @@ TEST_F(AlternationTest, ADigestThatIsNotKeptIsRefusedAndNothingChanges) {
   EXPECT_TRUE(absl::IsUnimplemented(Ask(request).status()));  // there is no swapper
   EXPECT_EQ(runtime_->generation()->digest(), a_);
   EXPECT_TRUE(Status()["live_ab"].is_null());
+}
+
+TEST_F(AlternationTest, WhatWasPublishedWhileItWasPreparedStays) {
+  Begin();
+  Publish("num_tokens:pow2", 9);
+  Alternation alternation(*runtime_);
+  const absl::Status started = alternation.Start({.sides = {a_, b_}}, /*found=*/a_);
+  EXPECT_TRUE(absl::IsAborted(started)) << started;
+  EXPECT_TRUE(alternation.ended());
+  EXPECT_EQ(runtime_->generation()->number(), 9);
+}
+
+TEST_F(AlternationTest, AStepThatEndsWhileItIsLeftCountsForNothing) {
+  // Ends the step from the serving loop's thread, which finds the alternation at its end.
+  struct EndsStep : PublicationSink {
+    void Record(const PublicationRecord& record) override {
+      if (record.reason.find("ended") == std::string::npos) return;
+      loop = std::thread([this] { alternation->EndStep("48", kUsOfA); });
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    uint64_t lost() const override { return 0; }
+    Alternation* alternation = nullptr;
+    std::thread loop;
+  };
+  Begin();
+  Alternation alternation(*runtime_);
+  const auto journal = std::make_shared<EndsStep>();
+  journal->alternation = &alternation;
+  runtime_->SetJournal(journal);
+  ASSERT_TRUE(alternation.Start({.sides = {b_, b_}, .warmup = 0}, /*found=*/a_).ok());
+  alternation.BeginStep();
+  // The step is longer than Finish waits.
+  EXPECT_TRUE(alternation.Finish("the client ended it").restored);
+  journal->loop.join();
+  runtime_->SetJournal(nullptr);
+  EXPECT_EQ(alternation.steps(), 0);
+  EXPECT_TRUE(alternation.Take().empty());
 }
 
 }  // namespace
