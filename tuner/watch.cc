@@ -17,7 +17,6 @@
 #include <map>
 #include <mutex>
 #include <set>
-#include <sstream>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -55,17 +54,25 @@ bool IsTemporary(std::string_view name) {
 }
 
 // The regular files of a place, symlinks out of it left out; of a bundle, those at any depth that
-// plugins/files.h would read.
+// plugins/files.h would read. A pipe, which would hold up whoever reads it, is none.
 std::vector<std::string> FilesOf(const Watcher::Place& place) {
-  if (place.kind != Watcher::Place::Kind::kBundle) return {place.path};
   std::vector<std::string> files;
   std::error_code error;
+  if (place.kind != Watcher::Place::Kind::kBundle) {
+    if (fs::is_regular_file(place.path, error)) files.push_back(place.path);
+    return files;
+  }
+  const auto leads_out = [&](const fs::path& link) {
+    std::error_code broken;
+    return !fs::canonical(link, broken).string().starts_with(StrCat(place.path, "/"));
+  };
   fs::recursive_directory_iterator it(place.path, error), end;
   for (; !error && it != end && files.size() < kMostFiles; it.increment(error)) {
     std::error_code ignored;
     if (IsTemporary(it->path().filename().string())) {
       it.disable_recursion_pending();
-    } else if (it->is_regular_file(ignored)) {
+    } else if (it->is_regular_file(ignored) &&
+               !(it->is_symlink(ignored) && leads_out(it->path()))) {
       files.push_back(it->path().string());
     }
   }
@@ -88,11 +95,14 @@ std::string StateOf(const Watcher::Place& place) {
 
 Fingerprint ContentOf(const Watcher::Place& place) {
   Hasher hasher;
+  std::string piece(1 << 20, '\0');  // whatever lies there, it does not fill the program's memory
   for (const std::string& file : FilesOf(place)) {
     std::ifstream in(file, std::ios::binary);
-    std::ostringstream content;
-    content << in.rdbuf();
-    hasher.Field("file", file).Field("content", content.str());
+    hasher.Field("file", file);
+    do {
+      in.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+      hasher.Field("content", std::string_view(piece.data(), static_cast<size_t>(in.gcount())));
+    } while (in);
   }
   return hasher.Finish();
 }

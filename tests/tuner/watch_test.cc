@@ -156,6 +156,24 @@ TEST_F(WatchTest, SymlinksOutOfTheDirectoryAreNotFollowed) {
   EXPECT_THAT(ToldBeforeMarker(), IsEmpty());
 }
 
+TEST_F(WatchTest, NorAreThoseOutOfABundle) {
+  Write(root_ / "elsewhere" / "weights.h", "one");
+  Write(Bundle("w8") / "variant.toml", "one");
+  fs::create_symlink(root_ / "elsewhere" / "weights.h", Bundle("w8") / "weights.h");
+  ASSERT_TRUE(watcher_->AddDirectory(root_ / "bundles").ok());
+  Write(root_ / "elsewhere" / "weights.h", "two");
+  EXPECT_THAT(ToldBeforeMarker(), IsEmpty());
+}
+
+TEST_F(WatchTest, APipeIsNotReadAndTheFileInItsPlaceIs) {
+  const fs::path path = root_ / "selections.json";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  ASSERT_TRUE(watcher_->AddFile(path).ok());
+  fs::remove(path);
+  Write(path, "one");
+  EXPECT_THAT(ToldUntil("selections.json"), ElementsAre("selections.json"));
+}
+
 TEST_F(WatchTest, ADirectoryMayGoAndComeBack) {
   Write(Bundle("w8") / "variant.toml", "one");
   ASSERT_TRUE(watcher_->AddDirectory(root_ / "bundles").ok());
