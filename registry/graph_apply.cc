@@ -181,15 +181,18 @@ absl::StatusOr<Applied> CapturedGraph::ApplySnapshot(GraphExec exec, const Snaps
 
   // 2. Set it, all or nothing.
   if (!changed.empty()) {
-    absl::Status status = absl::UnimplementedError("");
-    if (one_by_one) status = SetNodes(exec, from, to, changed, hold.get(), &plans, &applied.nodes);
-    if (absl::IsUnimplemented(status)) {
+    // The context is entered once rather than for each node.
+    const absl::Status status = device_.WithContext([&] {
+      if (one_by_one) {
+        absl::Status set = SetNodes(exec, from, to, changed, hold.get(), &plans, &applied.nodes);
+        if (!absl::IsUnimplemented(set)) return set;
+      }
       applied.nodes = 0;
       applied.whole_graph = true;
-      status = SetCopy(exec, to, hold.get(), &plans, &applied.nodes);
-      if (absl::IsFailedPrecondition(status)) {
-        return NeedsRecapture(exec, StrCat(What(status), "; ", Fix(status)));
-      }
+      return SetCopy(exec, to, hold.get(), &plans, &applied.nodes);
+    });
+    if (applied.whole_graph && absl::IsFailedPrecondition(status)) {
+      return NeedsRecapture(exec, StrCat(What(status), "; ", Fix(status)));
     }
     KVR_RETURN_IF_ERROR(status);
   }
