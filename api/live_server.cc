@@ -1,35 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/live_server.h"
 
-#include <signal.h>
-
 #include <exception>
-#include <system_error>
 #include <utility>
 
 #include "core/status.h"
 #include "core/strings.h"
+#include "core/thread.h"
 
 namespace kvr {
 namespace {
 
 constexpr absl::Duration kIdle = absl::Minutes(1);
 constexpr absl::Duration kSend = absl::Seconds(5);
-
-// The application's signals are for its own threads.
-template <typename Function>
-std::thread QuietThread(Function function) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread;
-  try {
-    thread = std::thread(std::move(function));
-  } catch (const std::system_error&) {  // no thread to be had: not joinable
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
-}
 
 }  // namespace
 
@@ -60,11 +43,11 @@ absl::StatusOr<std::unique_ptr<LiveServer>> LiveServer::Start(const std::string&
                                                               Handler handler) {
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener, Listener::Open(path));
   std::unique_ptr<LiveServer> server(new LiveServer(std::move(listener), std::move(handler)));
-  server->accepting_ = QuietThread([raw = server.get()] { raw->Accept(); });
-  if (!server->accepting_.joinable() || server->stop_.fd() < 0) {
-    return Error(absl::StatusCode::kResourceExhausted, "no thread to serve the socket",
-                 "raise the limits on threads and open files (ulimit -u, ulimit -n)");
+  if (server->stop_.fd() < 0) {
+    return Error(absl::StatusCode::kResourceExhausted, "no descriptor to serve the socket",
+                 "raise the limit on open files (ulimit -n)");
   }
+  KVR_ASSIGN_OR_RETURN(server->accepting_, StartThread([raw = server.get()] { raw->Accept(); }));
   return server;
 }
 
@@ -99,16 +82,18 @@ void LiveServer::Accept() {
     } else {
       Client& client = clients_.emplace_back();
       client.connection = std::move(connection);
-      client.thread = QuietThread([this, &client] {
+      absl::StatusOr<std::thread> thread = StartThread([this, &client] {
         Serve(*client.connection);
         client.connection.reset();
         client.done.store(true, std::memory_order_release);
       });
-      if (client.thread.joinable()) continue;
+      if (thread.ok()) {
+        client.thread = *std::move(thread);
+        continue;
+      }
       connection = std::move(client.connection);
       clients_.pop_back();
-      refused = Error(absl::StatusCode::kResourceExhausted, "the program has no thread to spare",
-                      "raise its limit on threads (ulimit -u)");
+      refused = WithContext("the program", thread.status());
     }
     connection->Write(LiveLine(LiveErrorJson(refused)), absl::ZeroDuration(), &stop_);
   }

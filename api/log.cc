@@ -19,6 +19,7 @@
 #include "core/names.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "core/thread.h"
 #include "registry/dispatcher.h"
 
 namespace kvr {
@@ -177,10 +178,11 @@ void Log::Apply(const Applied& applied) {
                 {"us", applied.microseconds}});
 }
 
-void Log::WatchMisses(std::function<std::vector<Miss>()> misses) {
+absl::Status Log::WatchMisses(std::function<std::vector<Miss>()> misses) {
   impl_->misses = std::move(misses);
   impl_->ending = false;
-  impl_->watcher = std::thread([this] { impl_->Watch(); });
+  KVR_ASSIGN_OR_RETURN(impl_->watcher, StartThread([impl = impl_.get()] { impl->Watch(); }));
+  return absl::OkStatus();
 }
 
 }  // namespace kvr

@@ -48,7 +48,7 @@ class Log {
   void Apply(const Applied& applied);
 
   // Tells of the keys in `misses` that are new, once a second; StopWatching looks once more.
-  void WatchMisses(std::function<std::vector<Miss>()> misses);
+  absl::Status WatchMisses(std::function<std::vector<Miss>()> misses);
   void StopWatching();
 
  private:

@@ -19,6 +19,7 @@
 #include "core/names.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "core/thread.h"
 
 namespace kvr {
 namespace {
@@ -172,7 +173,7 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::s
   auto impl = std::make_unique<Impl>(std::move(text));
   KVR_RETURN_IF_ERROR(impl->Listen(endpoint));
   impl->Accept();
-  impl->thread = std::thread([&loop = impl->loop] { loop.run(); });
+  KVR_ASSIGN_OR_RETURN(impl->thread, StartThread([&loop = impl->loop] { loop.run(); }));
   return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(impl)));
 }
 

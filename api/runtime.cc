@@ -115,7 +115,8 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Open(const RuntimeOptions& opt
     const GenerationPtr generation = runtime->generation();
     log->Boot(runtime->device_->info().name, options.selection_file,
               generation == nullptr ? "" : generation->digest().Hex());
-    log->WatchMisses([&dispatcher = *runtime->dispatcher_] { return dispatcher.misses(); });
+    KVR_RETURN_IF_ERROR(
+        log->WatchMisses([&dispatcher = *runtime->dispatcher_] { return dispatcher.misses(); }));
   }
   return runtime;
 }

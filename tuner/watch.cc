@@ -28,6 +28,7 @@
 #include "core/names.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "core/thread.h"
 #include "plugins/discover.h"
 #include "plugins/files.h"
 
@@ -273,7 +274,7 @@ absl::StatusOr<std::unique_ptr<Watcher>> Watcher::Create(absl::Duration rest, Ch
   state->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (state->wake < 0) return SystemError("files cannot be watched");
   State* const running = state.get();
-  state->thread = std::thread([running] { running->Loop(); });
+  KVR_ASSIGN_OR_RETURN(state->thread, StartThread([running] { running->Loop(); }));
   return std::unique_ptr<Watcher>(new Watcher(std::move(state)));
 }
 

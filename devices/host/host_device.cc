@@ -21,6 +21,7 @@
 #include "core/capture.h"
 #include "core/fingerprint.h"
 #include "core/status.h"
+#include "core/thread.h"
 #include "devices/host/block_pool.h"
 #include "devices/host/cpu.h"
 #include "devices/host/faults.h"
@@ -193,6 +194,7 @@ class HostDevice final : public RecordingDevice<Device, HostWork> {
   }
 
   absl::StatusOr<Stream> CreateStream() override {
+    const BlockedSignals blocked;  // for its thread
     std::shared_ptr<HostStream> stream;
     try {
       stream = std::make_shared<HostStream>();
@@ -402,6 +404,7 @@ class HostDevice final : public RecordingDevice<Device, HostWork> {
 absl::StatusOr<std::unique_ptr<Device>> OpenHost() {
   KVR_RETURN_IF_ERROR(CatchKernelFaults());
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<ObjectLoader> loader, ObjectLoader::Create());
+  const BlockedSignals blocked;  // for its threads
   try {
     return std::make_unique<HostDevice>(std::move(loader));
   } catch (const std::system_error& error) {

@@ -133,9 +133,9 @@ TEST_F(LogTest, EachMissedKeyIsToldOnceHoweverOftenItIsMissed) {
   const std::vector<Miss> misses = {
       {.op = "op", .key = {{"n", 8}}, .reason = MissReason::kNotLoaded, .count = 7},
       {.op = "op", .key = {{"n", 16}}, .reason = MissReason::kNotSelected, .count = 1}};
-  log->WatchMisses([&] { return misses; });
+  ASSERT_TRUE(log->WatchMisses([&] { return misses; }).ok());
   log->StopWatching();
-  log->WatchMisses([&] { return misses; });
+  ASSERT_TRUE(log->WatchMisses([&] { return misses; }).ok());
   log->StopWatching();
   const std::vector<Json> told = Lines("miss");
   ASSERT_THAT(told, SizeIs(2));
