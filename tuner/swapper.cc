@@ -10,6 +10,7 @@
 #include "core/names.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "core/thread.h"
 #include "plugins/roots.h"
 #include "registry/selection_file.h"
 #include "tuner/rescan.h"
@@ -58,8 +59,9 @@ bool SameSource(const SwapRequest& a, const SwapRequest& b) {
 
 }  // namespace
 
-void Swapper::Impl::Start() {
-  thread = std::thread([this] { Loop(); });
+absl::Status Swapper::Impl::Start() {
+  KVR_ASSIGN_OR_RETURN(thread, StartThread([this] { Loop(); }));
+  return absl::OkStatus();
 }
 
 Swapper::Impl::~Impl() {
@@ -221,7 +223,9 @@ absl::Status Swapper::Impl::Serve(Entry& entry, PublicationRecord& record, bool*
     Step(entry, "publish");
     if (cancel.load(std::memory_order_relaxed)) return ProgramEnds();
     if (dispatcher.generation()->digest() == plan.base->digest()) {
-      return Publish(entry, plan, record, told);
+      const absl::Status published = Publish(entry, plan, record, told);
+      if (!absl::IsAborted(published)) return published;
+      *told = false;  // of this try alone
     }
     if (tries == kMostTries) {
       return Error(absl::StatusCode::kAborted, "somebody else keeps publishing meanwhile",
@@ -234,8 +238,10 @@ absl::Status Swapper::Impl::Publish(Entry& entry, SwapPlan& plan, PublicationRec
                                     bool* told) {
   const auto start = std::chrono::steady_clock::now();
   record.reason = StrJoin(plan.notes, "; ");
+  PublicationRecord why = record;
+  why.only_over = plan.base->digest().Hex();
   *told = true;
-  const absl::StatusOr<LoadReport> report = dispatcher.Publish(plan.next, record);
+  const absl::StatusOr<LoadReport> report = dispatcher.Publish(plan.next, std::move(why));
   Took(entry, &SwapResult::publish_ms, Since(start));
   KVR_RETURN_IF_ERROR(report.status());
   for (Adopted& adopting : plan.adopted) {
@@ -316,7 +322,7 @@ Swapper::~Swapper() = default;
 absl::StatusOr<std::unique_ptr<Swapper>> Swapper::Create(Dispatcher& dispatcher, Jit& jit,
                                                          SwapperOptions options) {
   auto impl = std::make_unique<Impl>(dispatcher, jit, std::move(options));
-  impl->Start();
+  KVR_RETURN_IF_ERROR(impl->Start());
   return std::unique_ptr<Swapper>(new Swapper(std::move(impl)));
 }
 

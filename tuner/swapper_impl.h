@@ -74,7 +74,7 @@ class Swapper::Impl {
   Impl(Dispatcher& dispatcher_of, Jit& jit_of, SwapperOptions swapper_options)
       : dispatcher(dispatcher_of), jit(jit_of), options(std::move(swapper_options)) {}
   ~Impl();
-  void Start();
+  absl::Status Start();
   uint64_t Add(SwapRequest request);
   absl::StatusOr<SwapResult> Wait(uint64_t id);
   std::vector<SwapResult> Recent();
