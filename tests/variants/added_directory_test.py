@@ -31,8 +31,9 @@ class AddedDirectory(unittest.TestCase):
     def setUp(self):
         self.root = tempfile.mkdtemp()
         for house in ("cmake", "sdk", "variants"):
+            # Of the operations `null` alone: the smallest is enough, and builds fastest.
             shutil.copytree(os.path.join(SOURCE, house), self.path(house),
-                            ignore=shutil.ignore_patterns("mla_sparse_decode"))
+                            ignore=shutil.ignore_patterns("*_decode"))
         with open(self.path("CMakeLists.txt"), "w", encoding="utf-8") as file:
             file.write(PROJECT)
         subprocess.run([CMAKE, "-G", "Ninja", "-S", self.root, "-B", self.path("build")], check=True,
