@@ -171,9 +171,13 @@ absl::Status Prepared::Open(const OpSpec& op) {
   return absl::OkStatus();
 }
 
-// What a launch function opened, it frees where it was opened.
+// What a launch function opened, it frees where it was opened, and after the calls in flight (host
+// makes them on its own threads): Free waits for them, as a Module's end does.
 Prepared::~Prepared() {
   if (call_ == nullptr) return;
+  if (const absl::StatusOr<void*> memory = device_->Allocate(1); memory.ok()) {
+    device_->Free(*memory);
+  }
   device_
       ->WithContext([&] {
         call_.reset();

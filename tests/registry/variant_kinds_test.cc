@@ -37,12 +37,16 @@ struct Log {
     void* stream = nullptr;
   };
   std::vector<Call> calls;
+  size_t calls_at_close = 0;
 };
 
 class LoggedFunction : public LaunchFunction {
  public:
   explicit LoggedFunction(Log* log) : log_(log) {}
-  ~LoggedFunction() override { ++log_->closes; }
+  ~LoggedFunction() override {
+    ++log_->closes;
+    log_->calls_at_close = log_->calls.size();
+  }
   absl::Status Launch(const FunctionLaunch& launch) const override {
     Log::Call& call = log_->calls.emplace_back();
     call.axes.assign(launch.axes.begin(), launch.axes.end());
@@ -197,6 +201,52 @@ TEST(LaunchFunctions, AreNotCalledForAnEmptyBatch) {
   EXPECT_TRUE(bound->Launch(kDefaultStream).ok());
   EXPECT_TRUE(log.calls.empty());
   EXPECT_EQ(bench.world.device->counters().bytes_set, 0);
+}
+
+// Calls wait, as on a host stream, until something waits for the whole device.
+class LateDevice : public CallingDevice {
+ public:
+  LateDevice(NullDevice& device, Log* log) : CallingDevice(device), log_(log) {}
+  absl::Status Call(const LaunchFunction&, const FunctionLaunch&, Stream) override {
+    ++waiting_;
+    return absl::OkStatus();
+  }
+  void Free(void* memory) override {
+    log_->calls.resize(log_->calls.size() + static_cast<size_t>(std::exchange(waiting_, 0)));
+    CallingDevice::Free(memory);
+  }
+
+ private:
+  Log* log_;
+  int waiting_ = 0;
+};
+
+TEST(LaunchFunctions, AreClosedAfterTheCallsInFlight) {
+  Log log;
+  World world({FunctionVariant(&log)});
+  LateDevice device(*world.device, &log);
+  Dispatcher dispatcher(world.catalog, device, *world.jit, DispatcherOptions{});
+  ASSERT_TRUE(dispatcher.Load("axpy", {{{"n", 1000}}})->ready());
+  AxpyTensors tensors(1000);
+  PreparedPtr prepared;
+  {
+    const absl::StatusOr<BoundLaunch> bound = dispatcher.Bind("axpy", tensors.views);
+    ASSERT_TRUE(bound.ok()) << bound.status();
+    const Prepared& of = bound->prepared();
+    prepared = *Prepare(device, world.catalog.ops()[0]->spec(), of.variant_ptr(), of.config(),
+                        of.binary(), nullptr);
+  }
+  ASSERT_EQ(log.opens, 2);
+  LaunchPlan plan;
+  AxisVector axes{};
+  axes[0] = 1000;
+  ASSERT_TRUE(prepared->Plan(axes, &plan).ok());
+  std::vector<std::byte> workspace(static_cast<size_t>(plan.workspace_bytes) + kWorkspaceAlign);
+  ASSERT_TRUE(prepared->Launch(plan, tensors.views, workspace.data(), kDefaultStream).ok());
+  EXPECT_TRUE(log.calls.empty());
+  prepared.reset();
+  EXPECT_EQ(log.closes, 1);
+  EXPECT_EQ(log.calls_at_close, 1u);
 }
 
 TEST(LaunchFunctions, ServeBoundLaunches) {
