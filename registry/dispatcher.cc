@@ -186,7 +186,7 @@ absl::Status Dispatcher::Impl::Resolve(const Snapshot* under, int op, const Axis
                                        Stream stream, LaunchPlan* scratch, Resolved* resolved) {
   const Snapshot* snapshot = under != nullptr ? under : current.load(std::memory_order_seq_cst);
   const std::shared_ptr<const OpTable>* table = &snapshot->ops[op];
-  const BucketedKey key = (*table)->policy.Bucket(axes);
+  BucketedKey key = (*table)->policy.Bucket(axes);
   MissReason missed{};
   // Twice at most: the second time after policy `jit` has loaded the shape, or has failed to.
   for (bool tried = false;; tried = true) {
@@ -233,6 +233,7 @@ absl::Status Dispatcher::Impl::Resolve(const Snapshot* under, int op, const Axis
     }
     snapshot = current.load(std::memory_order_seq_cst);
     table = &snapshot->ops[op];
+    key = (*table)->policy.Bucket(axes);  // under another policy, if one was published meanwhile
   }
 
   const bool serve = options.miss_policy != MissPolicy::kError;
