@@ -123,24 +123,44 @@ absl::StatusOr<Applied> CapturedGraph::NeedsRecapture(GraphExec exec, std::strin
 }
 
 absl::StatusOr<Applied> CapturedGraph::ApplySnapshot(GraphExec exec, const Snapshot& snapshot) {
-  const auto begun = std::chrono::steady_clock::now();
   if (exec.handle == nullptr) {
     return Error(absl::StatusCode::kInvalidArgument, "no executable is given",
                  "instantiate the captured graph first");
   }
-  const Fingerprint before = StampOf(exec).digest;
-  Applied applied;
-  applied.digest = snapshot.generation->digest();
-  if (StampOf(exec).version == snapshot.version) return applied;
+  const Stamp before = StampOf(exec);
+  const Fingerprint& next = snapshot.generation->digest();
+  if (before.version == snapshot.version) {
+    Applied unchanged;
+    unchanged.digest = next;
+    return unchanged;
+  }
   const std::shared_ptr<Hold> hold = hold_.lock();
   if (hold == nullptr) {
     return Error(absl::StatusCode::kFailedPrecondition, "the graph and its executables are gone",
                  "capture again, and drop this binding");
   }
+  absl::StatusOr<Applied> applied = Patch(exec, snapshot, *hold);
+  if (applied.ok()) {
+    refused_ = {};
+  } else if (refused_ != next) {  // an application tries again at every step
+    refused_ = next;
+    dispatcher_.TellFailure({.trigger = "apply",
+                             .before = before.digest.Hex(),
+                             .after = next.Hex(),
+                             .reason = std::string(What(applied.status()))});
+  }
+  return applied;
+}
+
+absl::StatusOr<Applied> CapturedGraph::Patch(GraphExec exec, const Snapshot& snapshot, Hold& hold) {
+  const auto begun = std::chrono::steady_clock::now();
+  const Fingerprint before = StampOf(exec).digest;
+  Applied applied;
+  applied.digest = snapshot.generation->digest();
 
   // 1. What each launch should run. Nothing is changed yet.
-  const auto it = hold->applied.find(exec.handle);
-  const RunsPtr from = it == hold->applied.end() ? RunsPtr(hold->captured) : it->second;
+  const auto it = hold.applied.find(exec.handle);
+  const RunsPtr from = it == hold.applied.end() ? RunsPtr(hold.captured) : it->second;
   const auto to = std::make_shared<Runs>();
   *to = {snapshot.version, applied.digest, from->launches, nullptr};
   const bool is_mixed = from->version == 0;
@@ -184,19 +204,19 @@ absl::StatusOr<Applied> CapturedGraph::ApplySnapshot(GraphExec exec, const Snaps
     // The context is entered once rather than for each node.
     const absl::Status status = device_.WithContext([&] {
       if (one_by_one) {
-        absl::Status set = SetNodes(exec, from, to, changed, hold.get(), &plans, &applied.nodes);
+        absl::Status set = SetNodes(exec, from, to, changed, &hold, &plans, &applied.nodes);
         if (!absl::IsUnimplemented(set)) return set;
       }
       applied.nodes = 0;
       applied.whole_graph = true;
-      return SetCopy(exec, to, hold.get(), &plans, &applied.nodes);
+      return SetCopy(exec, to, &hold, &plans, &applied.nodes);
     });
     if (applied.whole_graph && absl::IsFailedPrecondition(status)) {
       return NeedsRecapture(exec, StrCat(What(status), "; ", Fix(status)));
     }
     KVR_RETURN_IF_ERROR(status);
   }
-  hold->applied.insert_or_assign(exec.handle, to);
+  hold.applied.insert_or_assign(exec.handle, to);
   applied_.insert_or_assign(exec.handle, Stamp{to->version, to->digest});
   if (same) return applied;
   applied.outcome = Applied::kApplied;
@@ -257,7 +277,8 @@ absl::Status CapturedGraph::SetCopy(GraphExec exec, const RunsPtr& to, Hold* hol
                                     int* nodes) {
   // The copy follows all executables in turn: what it has tells what to set.
   const RunsPtr has = hold->copy.size() == 1 ? hold->copy[0] : nullptr;
-  hold->copy.push_back(to);
+  // Else a try that failed before has left it there.
+  if (hold->copy.back()->launches != to->launches) hold->copy.push_back(to);
   for (size_t i = 0; i < launches_.size(); ++i) {
     if (has != nullptr && has->launches[i] == to->launches[i]) continue;
     KVR_RETURN_IF_ERROR(SetSlots(
