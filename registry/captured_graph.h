@@ -120,7 +120,9 @@ class CapturedGraph : public std::enable_shared_from_this<CapturedGraph> {
   absl::Status Enqueue(Recording& recording, const PlanView& plan, const Served& served,
                        const LaunchWork& work, Kind* kind, Launch* launch);
   const Stamp& StampOf(GraphExec exec) const;
+  // What can go wrong with a graph that is there is told to the journal, once a generation.
   absl::StatusOr<Applied> ApplySnapshot(GraphExec exec, const Snapshot& snapshot);
+  absl::StatusOr<Applied> Patch(GraphExec exec, const Snapshot& snapshot, Hold& hold);
   absl::Status PlanKind(const Kind& kind, PreparedPtr prepared, Planned* planned) const;
   // What `snapshot` serves `kind` by; null: `now`, still. `*recapture`: why only another capture
   // can have that; else empty.
@@ -151,6 +153,7 @@ class CapturedGraph : public std::enable_shared_from_this<CapturedGraph> {
   std::weak_ptr<Hold> hold_;
   Stamp captured_;
   absl::flat_hash_map<void*, Stamp> applied_;
+  Fingerprint refused_;  // the generation that the last Apply failed to bring; else empty
 };
 
 }  // namespace kvr

@@ -110,7 +110,7 @@ struct Counters {
   uint64_t unscoped = 0;          // launches captured outside one: fixed, never unloaded
   uint64_t generations = 0;       // published
   uint64_t unchanged = 0;         // publications of what served already
-  uint64_t failed = 0;            // publications that failed
+  uint64_t failed = 0;            // publications that failed, and applies
   uint64_t rollbacks = 0;         // ... of the published, back to an older one
   uint64_t applied = 0;           // executables brought to another generation
   uint64_t recaptures = 0;        // Apply answered kNeedsRecapture

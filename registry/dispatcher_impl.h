@@ -3,7 +3,8 @@
 // The dispatcher's state, shared by its loading, launching and bound halves.
 //
 // Locks, in this order: `loading` (held through compiles; Load and Publish), then `state` (short:
-// pool, snapshot, limbo). Launches take neither, but for a miss or a growth while thawed.
+// pool, snapshot, limbo). Launches take neither, but for a miss or a growth while thawed. `telling`
+// and `captures` are leaves.
 #pragma once
 
 #include <array>
@@ -90,7 +91,9 @@ struct Dispatcher::Impl {
   // --- publishing (publish.cc). `loading` is held, unless said.
   absl::StatusOr<LoadReport> PublishAndTell(GenerationPtr next, PublicationRecord why);
   absl::StatusOr<LoadReport> Publish(GenerationPtr next, PublicationRecord* why);
+  // These two need no lock: an Apply that fails waits for no compile.
   void TellFailure(PublicationRecord why);
+  void Tell(const PublicationRecord& why);
   absl::StatusOr<GenerationPtr> FindKept(std::string_view digest);
   // Adds `shapes` of op `op` to what kept generations serve: nothing is built for them, but for
   // generation 0.
@@ -114,6 +117,8 @@ struct Dispatcher::Impl {
 
   std::mutex loading;
   Loader loader;
+
+  std::mutex telling;  // leaf lock of the journal
   std::shared_ptr<PublicationSink> journal;
 
   std::mutex state;

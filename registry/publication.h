@@ -4,9 +4,9 @@
 // too. A process that links the ledger writes there; a serving process without it appends lines of
 // JSON to a file, by default beside its selection file.
 //
-// Threading: Record may be called from any thread, one call at a time (the dispatcher's loading
-// lock is held, so it must not call the dispatcher). It never fails the publication: an unwritable
-// journal is said once on stderr, then counted.
+// Threading: Record may be called from any thread, one call at a time; locks of the dispatcher are
+// held, so it must not call that. It never fails the publication: an unwritable journal is said
+// once on stderr, then counted.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ namespace kvr {
 
 struct PublicationRecord {
   std::string time;  // RFC 3339, UTC
-  // "boot", "api", "selection-file", "bundle", "plugin", "rollback", "live-ab"
+  // "boot", "api", "selection-file", "bundle", "plugin", "rollback", "live-ab";
+  // "apply": an executable could not be brought to a generation that is published
   std::string trigger;
   std::string who;            // "pid 4711 uid 1000"; of a request over a socket: the peer's
   std::string before, after;  // generation digests, hex; `after` is empty where nothing was built

@@ -209,7 +209,7 @@ absl::StatusOr<LoadReport> Dispatcher::Impl::PublishAndTell(GenerationPtr next,
                                                 : counters.generations;
   counter.fetch_add(1, std::memory_order_relaxed);
   Sweep();
-  if (journal != nullptr && !(why.quiet && report.ok())) journal->Record(why);
+  if (!(why.quiet && report.ok())) Tell(why);
   return report;
 }
 
@@ -283,20 +283,22 @@ std::vector<GenerationPtr> Dispatcher::history() const {
 }
 
 void Dispatcher::SetJournal(std::shared_ptr<PublicationSink> journal) {
-  const std::lock_guard<std::mutex> loading(impl_->loading);
+  const std::lock_guard<std::mutex> telling(impl_->telling);
   impl_->journal = std::move(journal);
 }
 
-void Dispatcher::RecordFailure(PublicationRecord why) {
-  const std::lock_guard<std::mutex> loading(impl_->loading);
-  impl_->TellFailure(std::move(why));
-}
+void Dispatcher::RecordFailure(PublicationRecord why) { impl_->TellFailure(std::move(why)); }
 
 void Dispatcher::Impl::TellFailure(PublicationRecord why) {
   FillPublication(&why);
   if (why.before.empty()) why.before = Current()->generation->digest().Hex();
   why.outcome = "failed";
   counters.failed.fetch_add(1, std::memory_order_relaxed);
+  Tell(why);
+}
+
+void Dispatcher::Impl::Tell(const PublicationRecord& why) {
+  const std::lock_guard<std::mutex> lock(telling);
   if (journal != nullptr) journal->Record(why);
 }
 

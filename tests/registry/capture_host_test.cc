@@ -4,13 +4,16 @@
 // the generation says that its executable had when it was launched.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <thread>
 
+#include "core/status.h"
 #include "core/strings.h"
 #include "registry/capture_scope.h"
 #include "registry/dispatcher.h"
+#include "registry/publication.h"
 #include "tests/devices/host/host_fixture.h"
 #include "tests/registry/fakes.h"
 
@@ -116,7 +119,7 @@ class HostCaptureTest : public ::testing::TestWithParam<bool> {
   }
 
   std::map<Fingerprint, int> constants;
-  Device& device = HostDeviceUnderTest();
+  SteppedDevice device{HostDeviceUnderTest()};
   BinaryCache cache{""};
   std::unique_ptr<Catalog> catalog;
   std::unique_ptr<Jit> jit;
@@ -180,6 +183,71 @@ TEST_P(HostCaptureTest, EveryReplayComputesWhatItsGenerationSays) {
     }
   }
   EXPECT_GT(dispatcher->counters().applied, 20u);
+}
+
+class MemoryJournal : public PublicationSink {
+ public:
+  void Record(const PublicationRecord& record) override { records.push_back(record); }
+  uint64_t lost() const override { return 0; }
+  std::vector<PublicationRecord> records;
+};
+
+// A serving loop in which each call that brings a graph to the next generation fails in turn.
+TEST_P(HostCaptureTest, APatchThatFailsLosesNoStepAndTheJournalSaysWhy) {
+  const auto journal = std::make_shared<MemoryJournal>();
+  dispatcher->SetJournal(journal);
+  ASSERT_TRUE(dispatcher->Publish(Generation("other", 1)).ok());
+  ASSERT_TRUE(device.BeginCapture(stream, CaptureMode::kThreadLocal).ok());
+  const auto scope =
+      Must(dispatcher->OpenCapture(stream, {.spare_nodes = 2, .keeps_graph = GetParam()}));
+  ASSERT_TRUE(LaunchLayers(stream).ok());
+  GraphBinding binding = Must(scope->Finish());
+  const auto graph = Must(device.EndCapture(stream, GetParam()));
+  int call = 0, fails_at = 0;
+  device.on_set_node = device.on_copy = [&] {
+    return ++call == fails_at ? absl::UnavailableError("the driver refuses") : absl::OkStatus();
+  };
+  const auto serves = [&](int constant) {
+    for (const auto& layer : layers) {
+      std::fill_n(layer->memory.begin() + 2 * kElements, kElements, -1.0f);
+    }
+    EXPECT_TRUE(graph->Launch(stream).ok());
+    EXPECT_TRUE(device.Synchronize(stream).ok());
+    for (const auto& layer : layers) {
+      for (size_t i = 0; i < kElements; ++i) {
+        ASSERT_EQ(layer->memory[2 * kElements + i],
+                  2 * layer->memory[i] + static_cast<float>(constant));
+      }
+    }
+  };
+  serves(2000);
+
+  const Fingerprint before = dispatcher->generation()->digest();
+  const GenerationPtr next = Generation("counting", 2);
+  ASSERT_TRUE(dispatcher->Publish(next).ok());
+  // Three layers of three nodes; a whole graph is updated after that.
+  const int calls = GetParam() ? 9 : 10;
+  for (fails_at = 1; fails_at <= calls; ++fails_at) {
+    call = 0;
+    const absl::Status status = binding.Apply(graph->exec()).status();
+    EXPECT_EQ(What(status), "the driver refuses") << fails_at;
+    EXPECT_EQ(binding.digest(graph->exec()), before);
+    serves(2000);
+  }
+  ASSERT_EQ(journal->records.size(), 3u) << "told once, however often it is tried";
+  const PublicationRecord& told = journal->records.back();
+  EXPECT_EQ(told.trigger, "apply");
+  EXPECT_EQ(told.outcome, "failed");
+  EXPECT_EQ(told.before, before.Hex());
+  EXPECT_EQ(told.after, next->digest().Hex());
+  EXPECT_EQ(told.reason, "the driver refuses");
+  EXPECT_FALSE(told.who.empty());
+  EXPECT_EQ(dispatcher->counters().failed, 1u);
+
+  fails_at = 0;
+  EXPECT_EQ(Must(binding.Apply(graph->exec())).outcome, Applied::kApplied);
+  serves(3000);
+  EXPECT_EQ(journal->records.size(), 3u);
 }
 
 TEST_P(HostCaptureTest, ForkedStreamsRunBesideEachOtherInOneCapture) {

@@ -83,13 +83,14 @@ struct World {
   std::unique_ptr<Jit> jit;
 };
 
-// The null device, and places to step in: where a launch asks whether its stream captures, what
-// another thread may do meanwhile happens every time; where a node is set, a failure.
+// A device, and places to step in: where a launch asks whether its stream captures, what another
+// thread may do meanwhile happens every time; where a node is set, or a copy's, a failure.
 class SteppedDevice : public Device {
  public:
-  explicit SteppedDevice(NullDevice& device) : device_(device) {}
+  explicit SteppedDevice(Device& device) : device_(device) {}
   std::function<void()> on_is_capturing, on_load;
   std::function<absl::Status()> on_set_node;  // an error is what SetNode returns
+  std::function<absl::Status()> on_copy;      // the same of a graph's copy: Set and Update
   bool capturing = false;                     // the answer, whichever the stream
 
   const DeviceInfo& info() const override { return device_.info(); }
@@ -148,7 +149,8 @@ class SteppedDevice : public Device {
     return device_.Wait(stream, earlier);
   }
   absl::StatusOr<std::unique_ptr<Recording>> RecordingOf(Stream stream) override {
-    return device_.RecordingOf(stream);
+    KVR_ASSIGN_OR_RETURN(std::unique_ptr<Recording> recording, device_.RecordingOf(stream));
+    return std::make_unique<SteppedRecording>(*this, std::move(recording));
   }
   absl::Status SetNode(GraphExec exec, Node node, const NodeWork& work) override {
     if (on_set_node != nullptr) KVR_RETURN_IF_ERROR(on_set_node());
@@ -160,7 +162,45 @@ class SteppedDevice : public Device {
   }
 
  private:
-  NullDevice& device_;
+  class SteppedCopy : public GraphCopy {
+   public:
+    SteppedCopy(SteppedDevice& device, std::unique_ptr<GraphCopy> copy)
+        : device_(device), copy_(std::move(copy)) {}
+    absl::Status Set(Node node, const NodeWork& work) override {
+      if (device_.on_copy != nullptr) KVR_RETURN_IF_ERROR(device_.on_copy());
+      return copy_->Set(node, work);
+    }
+    absl::Status Update(GraphExec exec) override {
+      if (device_.on_copy != nullptr) KVR_RETURN_IF_ERROR(device_.on_copy());
+      return copy_->Update(exec);
+    }
+
+   private:
+    SteppedDevice& device_;
+    std::unique_ptr<GraphCopy> copy_;
+  };
+  class SteppedRecording : public Recording {
+   public:
+    SteppedRecording(SteppedDevice& device, std::unique_ptr<Recording> recording)
+        : device_(device), recording_(std::move(recording)) {}
+    uint64_t id() const override { return recording_->id(); }
+    absl::StatusOr<Node> Add(const NodeWork& work, Stream stream) override {
+      return recording_->Add(work, stream);
+    }
+    absl::StatusOr<std::unique_ptr<GraphCopy>> Copy() override {
+      KVR_ASSIGN_OR_RETURN(std::unique_ptr<GraphCopy> copy, recording_->Copy());
+      return std::make_unique<SteppedCopy>(device_, std::move(copy));
+    }
+    absl::Status Retain(std::shared_ptr<const void> object) override {
+      return recording_->Retain(std::move(object));
+    }
+
+   private:
+    SteppedDevice& device_;
+    std::unique_ptr<Recording> recording_;
+  };
+
+  Device& device_;
 };
 
 // The null device, except that launch functions are called: its memory is the host's, so what they
