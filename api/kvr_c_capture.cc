@@ -56,8 +56,8 @@ kvr_code kvr_capture_open(kvr_runtime* runtime, void* stream, const kvr_capture_
 
 kvr_code kvr_capture_finish(kvr_scope* scope, kvr_binding** binding) {
   return Guard([&]() -> absl::Status {
-    if (binding == nullptr) return NullArgument("binding");
     KVR_ASSIGN_OR_RETURN(const std::unique_ptr<OpenScope> open, Take(scope));
+    if (binding == nullptr) return NullArgument("binding");
     KVR_ASSIGN_OR_RETURN(GraphBinding finished, open->scope->Finish());
     return Make(binding, open->kvr, std::move(finished));
   });

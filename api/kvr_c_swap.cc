@@ -114,7 +114,8 @@ kvr_code kvr_swap(kvr_runtime* runtime, const kvr_swap_options* options, uint64_
 
 kvr_code kvr_swap_wait(kvr_runtime* runtime, uint64_t id, char** result) {
   return With(runtime, [&](RuntimePtr& kvr) -> absl::Status {
-    KVR_ASSIGN_OR_RETURN(Swapper* const swapper, kvr->GetSwapper());
+    const RuntimePtr held = kvr;  // minutes, in which another thread may close the handle
+    KVR_ASSIGN_OR_RETURN(Swapper* const swapper, held->GetSwapper());
     KVR_ASSIGN_OR_RETURN(const SwapResult done, swapper->Wait(id));
     KVR_RETURN_IF_ERROR(GiveJson(SwapJson(done), result));
     return done.status;

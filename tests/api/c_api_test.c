@@ -299,6 +299,25 @@ static void KernelsRun(kvr_runtime* kvr) {
   EXPECT_OK(kvr_thaw(kvr));
 }
 
+static void AScopeIsClosedByWhateverEndsIt(kvr_runtime* kvr) {
+  void* stream = NULL;
+  EXPECT_OK(kvr_stream_create(kvr, &stream));
+  EXPECT_OK(kvr_load(kvr, "null", "n=1000", NULL));
+  EXPECT_OK(kvr_prepare_stream(kvr, stream, NULL));
+  kvr_dltensor from = Floats(x), to = Floats(y);
+  const kvr_dltensor* tensors[2] = {&from, &to};
+  kvr_scope* scope = NULL;
+  kvr_graph* graph = NULL;
+  EXPECT_OK(kvr_stream_begin_capture(kvr, stream));
+  EXPECT_OK(kvr_capture_open(kvr, stream, NULL, &scope));
+  EXPECT_OK(kvr_launch(kvr, "null", tensors, 2, stream));
+  EXPECT_CODE(KVR_CODE_INVALID_ARGUMENT, kvr_capture_finish(scope, NULL), "binding");
+  EXPECT_CODE(KVR_CODE_INVALID_ARGUMENT, kvr_capture_drop(scope), "closed");
+  EXPECT_OK(kvr_stream_end_capture(kvr, stream, 0, &graph));
+  EXPECT_OK(kvr_graph_close(graph));
+  EXPECT_OK(kvr_stream_destroy(kvr, stream));
+}
+
 static void CapturedLaunchesFollowSwaps(kvr_runtime* kvr, int keep_graph) {
   void *stream = NULL, *joined = NULL, *exec = NULL;
   EXPECT_OK(kvr_stream_create(kvr, &stream));
@@ -487,6 +506,7 @@ int main(int argc, char** argv) {
   HandlesAreDeadAfterFork(kvr);
   if (host) {
     KernelsRun(kvr);
+    AScopeIsClosedByWhateverEndsIt(kvr);
     CapturedLaunchesFollowSwaps(kvr, 1);
     CapturedLaunchesFollowSwaps(kvr, 0);
     ScalarsAreHostValues(kvr);
