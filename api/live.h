@@ -19,7 +19,8 @@
 // generation that served before serves again.
 //
 // Threading: BeginStep and EndStep from one thread, the serving loop's; the rest from any thread.
-// Both are wait-free and allocate nothing, but while a live A/B runs.
+// Both are wait-free and allocate nothing, but while a live A/B runs or metrics are served: these
+// take a lock that a scrape holds for moments.
 // Ownership: runtime and swapper outlive it; the swapper may be null, then swaps are refused.
 #pragma once
 
