@@ -29,6 +29,7 @@ import ctypes
 import functools
 import json
 import logging
+import operator
 import os
 import sys
 import weakref
@@ -110,7 +111,23 @@ def _bytes(text: Optional[Path]) -> Optional[bytes]:
 
 
 def _list(texts: Sequence[Path]) -> Any:
+    if isinstance(texts, (str, bytes)):  # a sequence of its letters
+        raise KvrError("INVALID_ARGUMENT", f"{texts!r} stands where a list belongs", f"pass [{texts!r}]")
     return (c_char_p * (len(texts) + 1))(*map(_bytes, texts))  # ends with NULL
+
+
+def _address(value: Any, what: str) -> int:
+    try:
+        address = operator.index(value)  # ctypes would take a text's own address
+    except TypeError:
+        address = -1
+    if not 0 <= address < 1 << 64:
+        raise KvrError("INVALID_ARGUMENT", f"{value!r} is no {what}", f"pass the raw handle of a {what}, an integer")
+    return address
+
+
+def _exec(value: Any) -> int:
+    return _address(value, "graph executable")
 
 
 def _struct(**fields: Any) -> Any:
@@ -216,17 +233,17 @@ class Binding(_Handle):
     def apply(self, exec: int, digest: Optional[str] = None) -> Applied:
         """Not while a launch of `exec` is being enqueued; a replay in flight finishes with what it had."""
         out = _Applied()
-        _check(library().kvr_binding_apply(self._handle, exec, _bytes(digest), byref(out)))
+        _check(library().kvr_binding_apply(self._handle, _exec(exec), _bytes(digest), byref(out)))
         return Applied(("unchanged", "applied", "needs recapture")[out.outcome], out.digest.decode(), out.nodes,
                        out.whole_graph != 0, out.microseconds, out.reason.decode(errors="replace"))
 
     def digest(self, exec: int) -> str:
         out = ctypes.create_string_buffer(65)
-        _check(library().kvr_binding_digest(self._handle, exec, out))
+        _check(library().kvr_binding_digest(self._handle, _exec(exec), out))
         return out.value.decode()
 
     def forget(self, exec: int) -> None:
-        _check(library().kvr_binding_forget(self._handle, exec))
+        _check(library().kvr_binding_forget(self._handle, _exec(exec)))
 
 
 class CaptureScope:
@@ -292,6 +309,9 @@ class Runtime(_Handle):
                  plugin_roots: Sequence[Path] = (), cache_dir: Optional[Path] = None, cache_layers: Sequence[Path] = (),
                  forced: tuple = (None, None, ()), approximate: Sequence[str] = (), cuda_context: int = 0,
                  journal: Optional[Path] = None, compilers: bool = True, environment: bool = True):
+        if isinstance(forced, str) or len(forced) != 3:
+            raise KvrError("INVALID_ARGUMENT", f"forced={forced!r} does not name three things",
+                           "pass (op, variant or None, [\"TUNABLE=value\", ...])")
         options = _Options(
             device=None if cuda_context else _bytes(device), cuda_context=cuda_context or None,
             plugin_roots=_list(plugin_roots), selection_file=_bytes(selection_file), cache_dir=_bytes(cache_dir),
@@ -396,4 +416,4 @@ class Runtime(_Handle):
             if torch is None or self.device["kind"] != "cuda":
                 return 0
             stream = torch.cuda.current_stream(self.device["ordinal"])
-        return getattr(stream, "cuda_stream", stream)
+        return _address(getattr(stream, "cuda_stream", stream), "stream")

@@ -192,6 +192,9 @@ class KvrTest(unittest.TestCase):
 
         done = rt.swap_wait(rt.swap("null", "planned"))
         self.assertEqual(done["state"], "published")
+        for call in (binding.apply, binding.digest, binding.forget):
+            with self.assertRaisesRegex(kvr.KvrError, "no graph executable"):
+                call("text")
         number, after = rt.generation()
         self.assertGreater(number, 0)
         self.assertNotEqual(before, after)
@@ -266,13 +269,24 @@ class KvrTest(unittest.TestCase):
     def test_options_that_make_no_sense_are_refused(self):
         for options in ({"device": "cudda"}, {"miss_policy": "never"}, {"forced": ("null", "nobody", ())},
                         {"forced": ("null", None, ("THREADS=17",))}, {"approximate": ["nothing"]},
-                        {"selection_file": "/nonexistent.json"}):
+                        {"selection_file": "/nonexistent.json"}, {"plugin_roots": "/nonexistent"},
+                        {"approximate": "null/planned"}, {"forced": ("null", None, "THREADS=64")},
+                        {"forced": "planned"}, {"forced": ("planned",)}):
             with self.assertRaises(kvr.KvrError, msg=options) as raised:
                 kvr.Runtime(**{"device": "host", **options})
             self.assertTrue(raised.exception.what)
         with kvr.Runtime("host", forced=("null", "planned", ("WAVES=2",))) as rt:
             item = rt.load("null", "n=100")["items"][0]
             self.assertEqual((item["variant"], item["config"]["WAVES"], item["overridden"]), ("planned", 2, True))
+
+    def test_what_is_no_handle_is_refused_and_never_followed(self):
+        x, y = Tensor([100]), Tensor([100])
+        for nonsense in ("text", b"bytes", 1.5, object(), -1, 1 << 64):
+            for call in (lambda it: self.rt.launch("null", x, y, stream=it), self.rt.prepare_stream,
+                         self.rt.synchronize, lambda it: self.rt.capture(it).__enter__()):
+                with self.assertRaises(kvr.KvrError, msg=nonsense) as raised:
+                    call(nonsense)
+                self.assertIn("no stream", raised.exception.what)
 
     def test_live_control_comes_and_goes(self):
         path = os.path.join(self.scratch.name, "live.sock")
