@@ -18,11 +18,13 @@ absl::Status Invalidated(std::string_view call) {
                "end it, and allocate, load and synchronize before the next one");
 }
 
-// Forgets a capture's slots when what retained this is gone.
+// Forgets a capture's slots when what retained this is gone, and lets go of their kernels: a graph
+// that outlives its device does not replay what was unloaded.
 class SlotsOfCapture {
  public:
-  SlotsOfCapture(std::shared_ptr<Slots> slots, uint64_t capture)
-      : slots_(std::move(slots)), capture_(capture) {}
+  SlotsOfCapture(std::shared_ptr<Slots> slots, uint64_t capture,
+                 std::shared_ptr<const void> kernels)
+      : slots_(std::move(slots)), capture_(capture), kernels_(std::move(kernels)) {}
   ~SlotsOfCapture() { slots_->Forget(capture_); }
   SlotsOfCapture(const SlotsOfCapture&) = delete;
   SlotsOfCapture& operator=(const SlotsOfCapture&) = delete;
@@ -30,6 +32,7 @@ class SlotsOfCapture {
  private:
   const std::shared_ptr<Slots> slots_;
   const uint64_t capture_;
+  const std::shared_ptr<const void> kernels_;
 };
 
 }  // namespace
@@ -120,7 +123,8 @@ absl::StatusOr<std::unique_ptr<Recording>> Captures::RecordingOf(StreamHandle st
   if (info.status == kCaptureInvalidated) return Invalidated("RecordingOf");
   KVR_RETURN_IF_ERROR(kernels_.Load());
   if (slots_->Open(info.id)) {
-    KVR_RETURN_IF_ERROR(Retain(info, std::make_shared<const SlotsOfCapture>(slots_, info.id)));
+    KVR_RETURN_IF_ERROR(
+        Retain(info, std::make_shared<const SlotsOfCapture>(slots_, info.id, kernels_.module())));
   }
   return std::make_unique<CudaRecording>(*this, stream, info.id);
 }

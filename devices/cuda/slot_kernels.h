@@ -4,7 +4,7 @@
 // that does nothing. They are PTX text, compiled by the driver when the first slot is recorded.
 //
 // Threading: Load from any thread; As is a pure function once Load has succeeded.
-// Ownership: `driver` and `info` must outlive this; this outlives every graph with such a slot.
+// Ownership: `driver` and `info` must outlive this; every graph with such a slot retains module().
 #pragma once
 
 #include <atomic>
@@ -42,6 +42,8 @@ class SlotKernels {
   // Compiles and loads both, once; about 100 ms. Legal while streams capture. A failure is tried
   // again by the next call.
   absl::Status Load();
+  // What both lie in, once Load has succeeded.
+  std::shared_ptr<const void> module() const { return module_; }
 
   // Clearing and doing nothing fit any node: they keep `cluster`, which is the node's, and wait for
   // what a programmatic edge would let them overtake. kInvalidArgument: `work` is not complete, or
@@ -55,7 +57,7 @@ class SlotKernels {
 
   std::mutex mutex_;
   std::atomic<bool> loaded_ = false;
-  std::unique_ptr<Module> module_;
+  std::shared_ptr<Module> module_;
   Function nothing_, clear_;
 };
 

@@ -179,6 +179,8 @@ int ReleaseUserObject(void* object, unsigned) {
 int GraphRetains(void*, void*, unsigned, unsigned) { return Listed("cuGraphRetainUserObject"); }
 int GraphReleases(void*, void*, unsigned) { return Listed("cuGraphReleaseUserObject"); }
 
+int Unload(void*) { return Listed("cuModuleUnload"); }
+
 int FunctionAttribute(int* value, int, void*) {
   *value = 49152;
   return 0;
@@ -205,7 +207,7 @@ void* Address(F* function) {
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-// The calls about graphs since the last question, without their "cu".
+// The calls about graphs and their modules since the last question, without their "cu".
 EXPORT const char* fake_cuda_calls() {
   static std::string taken;
   taken.swap(calls);
@@ -262,6 +264,7 @@ EXPORT int cuGetProcAddress_v2(const char* symbol, void** out, int version, uint
       {"cuUserObjectRelease", Address(ReleaseUserObject)},
       {"cuGraphRetainUserObject", Address(GraphRetains)},
       {"cuGraphReleaseUserObject", Address(GraphReleases)},
+      {"cuModuleUnload", Address(Unload)},
       {"cuFuncGetAttribute", Address(FunctionAttribute)},
       {"cuOccupancyMaxActiveBlocksPerMultiprocessor", Address(Occupancy)},
       {"cuEventCreate", Address(CreateEvent)},

@@ -355,6 +355,16 @@ TEST_F(RecordingOnFakeDriver, WhatFiresAfterTheDeviceIsLeftAlone) {
   EXPECT_EQ(destroyed, 0);
 }
 
+TEST_F(RecordingOnFakeDriver, TheKernelsOfSlotsStayLoadedForAGraphThatOutlivesTheDevice) {
+  for (const bool graph_is_gone : {true, false}) {
+    ASSERT_NE(Open(), nullptr);
+    if (graph_is_gone) fire_();
+    captures_->Close();
+    captures_ = std::make_unique<Captures>(driver_, nullptr, info_);
+    EXPECT_STREQ(calls_(), graph_is_gone ? "ModuleUnload" : "");
+  }
+}
+
 TEST_F(RecordingOnFakeDriver, AnObjectThatTheGraphDoesNotTakeIsNotLost) {
   const auto recording = Open();
   ASSERT_NE(recording, nullptr);
