@@ -7,6 +7,7 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@ namespace {
 
 constexpr absl::Duration kLockTimeout = absl::Seconds(2);
 constexpr int kBacklog = 16;
+constexpr timeval kConnectTimeout = {5, 0};
 
 class Descriptor {
  public:
@@ -172,7 +174,14 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Connect(const std::strin
   KVR_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
   Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (fd.get() < 0) return NoDescriptor(errno);
+  // A program that has stopped leaves the backlog full, and who connects would wait for good.
+  setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &kConnectTimeout, sizeof(kConnectTimeout));
   if (const int error = ConnectTo(address, fd.get()); error != 0) {
+    if (error == EAGAIN) {
+      return Error(absl::StatusCode::kDeadlineExceeded,
+                   StrCat("the program on ", path, " takes no connection"),
+                   "see whether it hangs; it may also be stopped in a debugger");
+    }
     const bool nobody = error == ECONNREFUSED;
     return Error(absl::StatusCode::kNotFound,
                  nobody ? StrCat("nobody listens on ", path)
