@@ -59,7 +59,8 @@ Dispatcher::Dispatcher(const Catalog& catalog, Device& device, Jit& jit, Dispatc
       device_(device),
       impl_(std::make_unique<Impl>(*this, jit, std::move(options))) {}
 
-Dispatcher::~Dispatcher() = default;
+// What graphs that are gone have retained goes before the device, which it uses, may.
+Dispatcher::~Dispatcher() { device_.Collect(); }
 
 std::shared_ptr<const Snapshot> Dispatcher::Impl::Current() {
   const std::lock_guard<std::mutex> lock(state);
