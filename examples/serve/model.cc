@@ -143,9 +143,17 @@ absl::Status Model::Capture(int64_t bucket) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<kvr::Applied> Model::Apply(int64_t bucket) {
+kvr::Applied Model::Apply(int64_t bucket) {
   Captured& captured = graphs_.at(bucket);
-  return captured.binding->Apply(captured.graph->exec());
+  absl::StatusOr<kvr::Applied> applied = captured.binding->Apply(captured.graph->exec());
+  if (applied.ok()) return *std::move(applied);
+  // The journal has the reason. The graph runs what it ran, so no step is lost; unless not even
+  // that could be restored.
+  kvr::Applied failed;
+  failed.digest = digest(bucket);
+  failed.reason = applied.status().ToString();
+  if (failed.digest == kvr::Fingerprint{}) failed.outcome = kvr::Applied::kNeedsRecapture;
+  return failed;
 }
 
 kvr::Fingerprint Model::digest(int64_t bucket) const {

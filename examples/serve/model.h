@@ -46,8 +46,8 @@ class Model {
   absl::Status Prepare() { return runtime_.PrepareStream(stream_); }
   // The bucket's graph, in place of the one it had.
   absl::Status Capture(int64_t bucket);
-  // Brings the bucket's graph to the current generation.
-  absl::StatusOr<kvr::Applied> Apply(int64_t bucket);
+  // Brings the bucket's graph to the current generation. Where that fails it runs what it ran.
+  kvr::Applied Apply(int64_t bucket);
   // The next step attends to these; not while one runs.
   absl::Status Stage(int64_t bucket, int input_set);
   absl::Status Replay(int64_t bucket);

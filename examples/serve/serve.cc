@@ -278,7 +278,7 @@ absl::Status Server::Step(int64_t bucket, int input_set, bool swapping) {
   if (live_ != nullptr) KVR_RETURN_IF_ERROR(live_->BeginStep(name));
 
   const Clock::time_point start = Clock::now();
-  KVR_ASSIGN_OR_RETURN(const kvr::Applied applied, model_->Apply(bucket));
+  const kvr::Applied applied = model_->Apply(bucket);
   if (applied.outcome == kvr::Applied::kNeedsRecapture) {
     KVR_RETURN_IF_ERROR(model_->Capture(bucket));
     ++recaptured_;
