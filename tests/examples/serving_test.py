@@ -146,6 +146,42 @@ class Serving(unittest.TestCase):
         self.assertEqual([event["event"] for event in events], ["boot", "load", "publish", "publish"])
         self.assertEqual([event["trigger"] for event in events[2:]], ["api", "bundle"])
 
+    def test_swaps_that_fail_lose_no_step_and_the_ledger_says_why(self):
+        server = subprocess.Popen([os.path.join(BINARIES, "kvr-serve"), *SMALL, "--socket", "s", "--check"],
+                                  env=self.environment, cwd=self.scratch, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(server.kill)
+        self.assertIn("serving 2 layers", server.stdout.readline())
+        digest = json.loads(self.kvr("status", "s", "--json").stdout)["generation"]["digest"]
+        for name, before, after, said in (
+            ("broken", "float weights = 0;", "float weights = nothing;", "nothing"),
+            ("wrong", "1.0f / weights", "1.5f / weights", "INCORRECT_NUMERICAL"),
+        ):
+            bundle = os.path.join(self.scratch, name)
+            shutil.copytree(os.path.join(SOURCE, "variants/mla_sparse_decode/baseline"), bundle)
+            for file_name, old, new in (("merge.cu", before, after), ("variant.toml", "baseline = true\n", ""),
+                                        ("variant.toml", 'name = "baseline"', f'name = "{name}"')):
+                path = os.path.join(bundle, file_name)
+                with open(path, encoding="utf-8") as file:
+                    text = file.read()
+                self.assertIn(old, text)
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(text.replace(old, new))
+            done = self.kvr("swap", "s", "--bundle", bundle)  # by its name from then on
+            self.assertEqual(done.returncode, 0, done.stderr)
+            done = self.kvr("swap", "s", "mla_sparse_decode", name)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn(said, done.stderr)
+        status = json.loads(self.kvr("status", "s", "--json").stdout)
+        self.assertEqual(status["generation"]["digest"], digest)
+        server.send_signal(signal.SIGINT)
+        output, _ = server.communicate(timeout=60)
+        self.assertEqual(server.returncode, 0, output)
+        self.assertRegex(output, r"[1-9]\d* steps, .* 0 errors")
+        self.assertRegex(output, r"steps checked, bit for bit: 0 wrong")
+        listed = self.kvr("ledger", "ls", "--kind", "publication").stdout
+        self.assertIn("failed at build", listed)
+        self.assertIn("failed at verify", listed)
+
     def test_what_cannot_be_is_said_before_anything_is_served(self):
         for arguments, said in (
             (["--metrics", "0.0.0.0:9464"], "can be reached from other machines"),

@@ -7,14 +7,17 @@
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 source, binaries = sys.argv[1:3]
 readme = open(os.path.join(source, "README.md"), encoding="utf-8").read()
 blocks = re.findall(r"^```(\w*)\n(.*?)^```", readme, re.M | re.S)
 failures = []
+servers = []
 
 example = open(os.path.join(source, "examples/embed/embed.cc"), encoding="utf-8").read()
 snippets = [text for language, text in blocks if language == "cpp"]
@@ -39,13 +42,24 @@ with tempfile.TemporaryDirectory() as scratch:
                        KVR_LEDGER_DIR=os.path.join(scratch, "ledger"))
     for command in commands:
         words = [word.replace("/tmp/", scratch + "/") for word in shlex.split(command)]
-        words[0] = os.path.join(binaries, "kvr")
+        words[0] = os.path.join(binaries, os.path.basename(words[0]))
+        if words[-1] == "&":
+            server = subprocess.Popen(words[:-1], env=environment, stdout=subprocess.DEVNULL)
+            servers.append((command, server))
+            path = words[words.index("--socket") + 1]
+            while not os.path.exists(path) and server.poll() is None:
+                time.sleep(0.1)
+            continue
         done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
         # doctor's 1 says that this machine lacks something, ab's codes are its verdicts.
         allowed = {"doctor": {0, 1}, "ab": {0, 3, 4, 5, 6}}.get(words[1], {0})
         print(f"exit {done.returncode}: {command}")
         if done.returncode not in allowed:
             failures.append(f"{command}\n{done.stdout}{done.stderr}")
+    for command, server in servers:
+        server.send_signal(signal.SIGINT)
+        if server.wait() != 0:  # a step went wrong, or it was gone before
+            failures.append(f"{command}: exit {server.returncode}")
 
 for script in re.findall(r"^(scripts/\S+)", readme, re.M):
     if not os.access(os.path.join(source, script), os.X_OK):
