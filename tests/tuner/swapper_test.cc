@@ -281,6 +281,16 @@ TEST_F(SwapperTest, AnEditInAWatchedDirectoryIsServedAndTheSameFileAgainIsNot) {
   ASSERT_EQ(Ask({.op = kOp, .variant = "baseline"}).state, State::kPublished);
   EXPECT_THAT(journal_->records(), SizeIs(4));
   EXPECT_TRUE(Computes(1));
+
+  // A file that selects something else is served.
+  ASSERT_TRUE(WriteSelectionFile(*runtime_->generation(), file).ok());
+  EXPECT_EQ(journal_->WaitFor(5).outcome, "unchanged");
+  ASSERT_TRUE(WriteSelectionFile(*runtime_->history().front(), file).ok());
+  const PublicationRecord selected = journal_->WaitFor(6);
+  EXPECT_EQ(selected.trigger, "selection-file");
+  EXPECT_EQ(selected.outcome, "published") << selected.reason;
+  EXPECT_THAT(Serves(), HasSubstr("mine"));
+  EXPECT_TRUE(Computes(1));
 }
 
 TEST_F(SwapperTest, HalfABundleIsNotRefusedAndManyEditsAreOneSwap) {
