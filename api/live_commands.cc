@@ -179,6 +179,8 @@ absl::Status LiveCommands::Ab(const LiveAbRequest& request, LiveTalk& talk) {
   KVR_RETURN_IF_ERROR(Begin(StrCat(LiveTargetText(request.a), " against ",
                                    LiveTargetText(request.b), " by ", talk.who())));
   const Fingerprint found = runtime_.generation()->digest();
+  std::vector<Fingerprint> served = {found};  // newest first
+  for (const GenerationPtr& older : runtime_.history()) served.push_back(older->digest());
   AlternationPlan plan;
   plan.block = request.block;
   plan.warmup = request.warmup;
@@ -193,10 +195,15 @@ absl::Status LiveCommands::Ab(const LiveAbRequest& request, LiveTalk& talk) {
     status = Prepare(*targets[side], names[side], talk, &plan.sides[side]);
   }
   if (status.ok()) status = alternation_.Start(plan, found);
-  if (status.ok()) status = Stream(request, plan, talk);
+  if (status.ok()) return Stream(request, plan, served, talk);
+  EndAb(served);
+  return status;
+}
+
+void LiveCommands::EndAb(const std::vector<Fingerprint>& served) {
+  runtime_.OrderHistory(served);
   const std::lock_guard<std::mutex> lock(control_);
   live_ab_.clear();
-  return status;
 }
 
 absl::Status LiveCommands::Restore(const Fingerprint& found, const Fingerprint& prepared,
@@ -265,7 +272,7 @@ absl::Status LiveCommands::FindKept(const std::string& name, Fingerprint* digest
 }
 
 absl::Status LiveCommands::Stream(const LiveAbRequest& request, const AlternationPlan& plan,
-                                  LiveTalk& talk) {
+                                  const std::vector<Fingerprint>& served, LiveTalk& talk) {
   LiveJson event = Line("started");
   event["a"] = plan.sides[0].Hex();
   event["b"] = plan.sides[1].Hex();
@@ -308,6 +315,7 @@ absl::Status LiveCommands::Stream(const LiveAbRequest& request, const Alternatio
   }
   const AlternationEnd end = alternation_.Finish(reason);
   send_blocks();
+  EndAb(served);  // before the client hears of the end
   event = Line("result");
   event["reason"] = end.reason;
   event["restored"] = end.restored;

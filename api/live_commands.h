@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -39,7 +40,10 @@ class LiveCommands {
   absl::Status Prepare(const LiveTarget& target, const char* side, LiveTalk& talk,
                        Fingerprint* digest);
   absl::Status FindKept(const std::string& name, Fingerprint* digest);
-  absl::Status Stream(const LiveAbRequest& request, const AlternationPlan& plan, LiveTalk& talk);
+  absl::Status Stream(const LiveAbRequest& request, const AlternationPlan& plan,
+                      const std::vector<Fingerprint>& served, LiveTalk& talk);
+  // `served`: digests, newest first; what a rollback goes to is again what served before.
+  void EndAb(const std::vector<Fingerprint>& served);
   // What a preparation has published serves nobody any more.
   absl::Status Restore(const Fingerprint& found, const Fingerprint& prepared,
                        const std::string& who);

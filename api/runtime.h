@@ -126,6 +126,7 @@ class Runtime {
   }
   GenerationPtr generation() const { return dispatcher().generation(); }
   std::vector<GenerationPtr> history() const { return dispatcher().history(); }
+  void OrderHistory(const std::vector<Fingerprint>& order) { dispatcher().OrderHistory(order); }
   // Besides the log and the metrics, which are told of publications in any case; null: these alone.
   void SetJournal(std::shared_ptr<PublicationSink> journal);
   void Collect() { dispatcher().Collect(); }

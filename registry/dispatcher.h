@@ -196,6 +196,10 @@ class Dispatcher {
   // ones before the current, and generation 0 at the end, always.
   static constexpr int kKeptGenerations = 8;
   std::vector<GenerationPtr> history() const;
+  // Puts those of the history that `order` names in front, as they stand there. For who has
+  // published generations in turn, to compare them: the one before the current is again that which
+  // really served.
+  void OrderHistory(const std::vector<Fingerprint>& order);
   void SetJournal(std::shared_ptr<PublicationSink> journal);  // null: none
   // Counts a publication that failed before it came to Publish, and tells the journal.
   void RecordFailure(PublicationRecord why);

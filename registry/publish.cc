@@ -282,6 +282,18 @@ std::vector<GenerationPtr> Dispatcher::history() const {
   return generations;
 }
 
+void Dispatcher::OrderHistory(const std::vector<Fingerprint>& order) {
+  const std::lock_guard<std::mutex> loading(impl_->loading);
+  const std::lock_guard<std::mutex> lock(impl_->state);
+  auto place = impl_->kept.begin();
+  for (const Fingerprint& digest : order) {
+    const auto found = std::find_if(place, impl_->kept.end(), [&](const Impl::Kept& kept) {
+      return kept.snapshot->generation->digest() == digest;
+    });
+    if (found != impl_->kept.end()) std::rotate(place++, found, found + 1);
+  }
+}
+
 void Dispatcher::SetJournal(std::shared_ptr<PublicationSink> journal) {
   const std::lock_guard<std::mutex> telling(impl_->telling);
   impl_->journal = std::move(journal);

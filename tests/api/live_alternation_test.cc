@@ -251,6 +251,22 @@ TEST_F(AlternationTest, SomebodyElsesPublicationEndsItAndStays) {
   EXPECT_EQ(runtime_->generation()->number(), 9);
 }
 
+TEST_F(AlternationTest, TheOneBeforeIsWhatServedBeforeAndNoContestant) {
+  Begin();
+  Publish("num_tokens:pow2", 9);
+  const std::vector<GenerationPtr> before = runtime_->history();
+  ASSERT_EQ(before.size(), 3u);
+  ASSERT_EQ(before[1]->digest(), b_);
+  Loop();
+  std::vector<LiveJson> blocks;
+  ASSERT_TRUE(Compare(Request(), 8, &blocks).ok());
+  const std::vector<GenerationPtr> after = runtime_->history();
+  ASSERT_EQ(after.size(), before.size());
+  for (size_t i = 0; i < after.size(); ++i) EXPECT_EQ(after[i]->digest(), before[i]->digest());
+  ASSERT_TRUE(runtime_->Rollback("").ok());
+  EXPECT_EQ(runtime_->generation()->digest(), a_);
+}
+
 TEST_F(AlternationTest, StepsWhoseGraphsCouldNotFollowDoNotCount) {
   Begin();
   each_step_ = [this] {
