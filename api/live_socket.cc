@@ -186,8 +186,9 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Connect(const std::strin
     return Error(absl::StatusCode::kNotFound,
                  nobody ? StrCat("nobody listens on ", path)
                         : StrCat("cannot connect to ", path, ": ", std::strerror(error)),
-                 nobody ? "start the program again, or name the socket of one that runs"
-                        : "name the socket that the serving program was given");
+                 nobody            ? "start the program again, or name the socket of one that runs"
+                 : error == EACCES ? "ask as the user that the program runs as"
+                                   : "name the socket that the serving program was given");
   }
   KVR_ASSIGN_OR_RETURN(const PeerCredentials peer, CredentialsOf(fd.get()));
   if (geteuid() != 0 && peer.uid != geteuid() && peer.uid != 0) {

@@ -145,7 +145,7 @@ void PrintText(const OpSpec& op, const AbReport& report) {
 absl::StatusOr<int> RunLive(const GlobalOptions& global, const AbOptions& options) {
   AbLiveOptions live;
   live.socket = options.live;
-  if (options.op.empty() || !options.incumbent.empty() || !options.challenger.empty()) {
+  if (options.op.empty()) {
     return Error(absl::StatusCode::kInvalidArgument, "it is not said what --live is to compare",
                  "as in `kvr ab --live SOCKET current mla_sparse_decode/w8`");
   }
@@ -283,6 +283,10 @@ void AddAb(CLI::App& app, Commands& commands) {
       ->needs(live);
   options->AddWorker(sub);
   options->AddLedger(sub);
+  for (const char* name : {"--incumbent", "--challenger", "--axes", "--device", "--mode",
+                           "--memory", "--timeout", "--ledger"}) {
+    live->excludes(sub->get_option(name));  // the running program's own
+  }
   sub->callback([&commands, options] {
     commands.run = [&commands, options] { return RunAb(commands.global, *options); };
   });

@@ -170,7 +170,7 @@ absl::StatusOr<int> RunAbLive(const GlobalOptions& global, const AbLiveOptions& 
       if (block.ok()) comparison.Add(*block);
       if (absl::Now() - told >= kTellEvery) {
         told = absl::Now();
-        tell(StrCat(comparison.rounds(), " rounds"));
+        tell(Count(static_cast<size_t>(comparison.rounds()), "round"));
       }
     }
     return broken.ok() && !comparison.done();

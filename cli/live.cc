@@ -139,8 +139,10 @@ absl::StatusOr<int> RunSwap(const GlobalOptions& global, const std::string& sock
   }
   if (TextOf(swap, "state") != "failed") return kDone;
   const absl::Status failed =
-      WithContext(StrCat("swap failed at '", TextOf(swap, "step"), "', and ",
-                         ShortDigest(TextOf(swap, "before")), " serves on"),
+      WithContext(StrCat(request.command == LiveRequest::Command::kRollback
+                             ? "the rollback failed"
+                             : StrCat("swap failed at '", TextOf(swap, "step"), "'"),
+                         ", and ", ShortDigest(TextOf(swap, "before")), " serves on"),
                   LiveErrorOf(PartOf(swap, "error")));
   if (!global.json) PrintError(failed, false);
   return kFailed;

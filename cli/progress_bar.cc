@@ -22,7 +22,8 @@ constexpr absl::Duration kPlainLine = absl::Seconds(5);
 
 std::atomic<bool> interrupted{false};
 std::atomic<bool> line_open{false};  // a bar is drawn
-std::atomic<Phase> phase{Phase::kCompile};
+constexpr int kNoPhase = -1;
+std::atomic<int> phase{kNoPhase};
 
 void Say(std::string_view text) {
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
@@ -33,10 +34,14 @@ extern "C" void OnInterrupt(int) {
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
   interrupted.store(true);
-  Say(line_open.load() ? "\nkvr: interrupted: waiting for this step of "
-                       : "kvr: interrupted: waiting for this step of ");
-  Say(PhaseName(phase.load()));
-  Say(" to end; again to stop now\n");
+  Say(line_open.load() ? "\nkvr: interrupted: waiting for this step "
+                       : "kvr: interrupted: waiting for this step ");
+  if (const int at = phase.load(); at != kNoPhase) {
+    Say("of ");
+    Say(PhaseName(static_cast<Phase>(at)));
+    Say(" ");
+  }
+  Say("to end; again to stop now\n");
 }
 
 int ErrorWidth() {
@@ -86,7 +91,7 @@ void ProgressBar::Wipe() {
 }
 
 void ProgressBar::Update(const ProgressUpdate& update) {
-  phase = update.phase;
+  phase = static_cast<int>(update.phase);
   if (quiet_) return;
   const bool new_phase = !any_ || update.phase != last_phase_;
   const bool last = update.total > 0 && update.done == update.total;

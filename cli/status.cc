@@ -181,7 +181,8 @@ void PrintCounters(const LiveJson& status) {
       break;
     }
     Line(StrCat("missed: ", TextOf(miss, "op"), " {", PairsOf(PartOf(miss, "key")),
-                "}: ", TextOf(miss, "reason"), ", ", Whole(NumberOf(miss, "count")), " times"),
+                "}: ", TextOf(miss, "reason"), ", ",
+                Count(static_cast<size_t>(NumberOf(miss, "count")), "time")),
          2);
   }
 }

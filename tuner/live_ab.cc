@@ -132,7 +132,10 @@ void LiveComparison::JudgeQuick(LiveVerdict* verdict) const {
     if (stats::BandTooWide(bucket.interval, options)) {
       bucket.reason = "the band is too wide to call them equal";
     } else if (bucket.verdict == Verdict::kInconclusive && bucket.rounds < stats::kLeastSamples) {
-      bucket.reason = StrCat("seen in ", bucket.rounds, " rounds, too few");
+      bucket.reason =
+          StrCat("counts in ", bucket.rounds, " of ", rounds_,
+                 " rounds, too few: ", 2 * bucket.rounds < rounds_ ? "longer blocks" : "more time",
+                 " would tell");
     }
   }
   const std::vector<LiveBucket>& buckets = verdict->buckets;

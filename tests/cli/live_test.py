@@ -125,7 +125,9 @@ class Live(unittest.TestCase):
         ):
             done = self.kvr("swap", self.socket, *arguments, code=code)
             self.assertIn(said, done.stderr, arguments)
-        self.assertIn("abcdef0123", self.kvr("rollback", self.socket, "abcdef0123", code=1).stderr)
+        refused = self.kvr("rollback", self.socket, "abcdef0123", code=1).stderr
+        self.assertIn("the rollback failed", refused)
+        self.assertIn("abcdef0123", refused)
         self.assertEqual(self.digest(), before)
         self.kvr("swap", os.path.join(self.scratch, "nobody"), OP, "w8", code=2)
 
@@ -193,6 +195,7 @@ class Live(unittest.TestCase):
         client.send_signal(signal.SIGINT)
         output, errors = client.communicate(timeout=60)
         self.assertEqual(client.returncode, 130, output + errors)
+        self.assertIn("waiting for this step to end", errors)
         self.assertEqual(self.digest(), before)
 
     def test_what_live_compares_is_checked(self):
@@ -201,6 +204,9 @@ class Live(unittest.TestCase):
             (("--live", self.socket), "not said"),
             (("--live", self.socket, "nonsense"), "no digest"),
             (("--block", "8", OP), "--live"),
+            (("--live", self.socket, "baseline", "--axes", "num_tokens=1"), "--axes"),
+            (("--live", self.socket, "baseline", "--incumbent", "w8"), "--incumbent"),
+            (("--live", self.socket, "baseline", "--device", "host"), "--device"),
             ((OP,), "--incumbent"),
             (("--live", self.socket, "baseline", "--sessions", "3"), "--ship"),
         ):

@@ -229,6 +229,21 @@ TEST(LiveAb, WhatMustNotBeReadIsInvalid) {
   }
 }
 
+TEST(LiveAb, ABucketThatCountsInTooFewRoundsSaysWhatWouldHelp) {
+  for (const bool in_every_round : {true, false}) {
+    LiveComparison comparison({});
+    for (int number = 0; number < 16; ++number) {  // four rounds
+      const int place = number % 4;
+      LiveBlock block{.number = number, .side = place == 1 || place == 2 ? 1 : 0, .steps = 8};
+      if (in_every_round || number < 4) block.us["16"] = {10, 11, 12, 10, 11, 12};
+      comparison.Add(block);
+    }
+    EXPECT_THAT(comparison.Judge().buckets.at(0).reason,
+                HasSubstr(in_every_round ? "4 of 4 rounds, too few: more time"
+                                         : "1 of 4 rounds, too few: longer blocks"));
+  }
+}
+
 TEST(LiveAb, NothingIsDecidedBeforeThereIsAnything) {
   LiveComparison comparison({});
   EXPECT_FALSE(comparison.done());
