@@ -131,6 +131,25 @@ class Live(unittest.TestCase):
         self.assertEqual(self.digest(), before)
         self.kvr("swap", os.path.join(self.scratch, "nobody"), OP, "w8", code=2)
 
+    @unittest.skipUnless(os.geteuid() == 0, "only root can be somebody else")
+    def test_another_user_is_not_answered_even_where_the_mode_lets_him_in(self):
+        server = self.serve()
+        os.chmod(self.scratch, 0o755)
+        os.chmod(self.socket, 0o666)
+        for user, answered in ((65534, False), (0, True)):
+            os.seteuid(user)
+            try:
+                with socket.socket(socket.AF_UNIX) as peer:
+                    peer.connect(self.socket)
+                    peer.sendall(b'{"command": "status"}\n')
+                    answer = peer.recv(100)
+            except (ConnectionResetError, BrokenPipeError):
+                answer = b""
+            finally:
+                os.seteuid(0)
+            self.assertEqual(b"status" in answer, answered, answer)
+        self.end(server)
+
     def test_status_against_a_selection_file_is_the_deployed_state(self):
         self.serve()
         path = self.selections("other.json", OTHER)
