@@ -217,6 +217,7 @@ absl::Status Server::Boot() {
   }
 
   // 2. Load everything that will be served, then give the stream its workspaces.
+  if (!options_.json) std::fprintf(stderr, "loading, and compiling what the cache lacks\n");
   KVR_ASSIGN_OR_RETURN(model_, Model::Create(*runtime_, options_.model));
   KVR_ASSIGN_OR_RETURN(const kvr::LoadReport report, runtime_->Load(kOp, model_->Ranges()));
   if (!report.ready()) {
@@ -246,8 +247,9 @@ absl::Status Server::Boot() {
                    {.socket = options_.socket, .metrics = options_.metrics, .name = "kvr-serve"}));
   }
   if (!options_.json) {
-    absl::PrintF("serving %d layers of %s on %s, batches of %s\n", options_.model.layers, kOp,
-                 runtime_->device().info().name, kvr::StrJoin(options_.model.buckets, ", "));
+    absl::PrintF("serving %d layer%s of %s on %s, batches of %s\n", options_.model.layers,
+                 options_.model.layers == 1 ? "" : "s", kOp, runtime_->device().info().name,
+                 kvr::StrJoin(options_.model.buckets, ", "));
     if (!options_.metrics.empty()) {
       absl::PrintF("metrics on http://%s/metrics\n", live_->metrics_address());
     }
@@ -405,8 +407,12 @@ void Server::PrintSummary() const {
                  checked_, mismatches_, expected_->pairs_told_apart(), expected_->pairs());
   }
   if (!swapping_.us.empty()) {
-    absl::PrintF("step p50 %.1f us, p99 %.1f us while swapping; %.1f, %.1f without\n",
-                 swapping_.At(0.5), swapping_.At(0.99), quiet_.At(0.5), quiet_.At(0.99));
+    absl::PrintF("step p50 %.1f us, p99 %.1f us while swapping", swapping_.At(0.5),
+                 swapping_.At(0.99));
+    if (!quiet_.us.empty()) {
+      absl::PrintF("; %.1f us, %.1f us without", quiet_.At(0.5), quiet_.At(0.99));
+    }
+    std::printf("\n");
   }
   if (patched_nodes_ > 0) {
     absl::PrintF("patched %s: %.2f us a node\n",
@@ -458,11 +464,16 @@ int main(int argc, char** argv) {
       ->expected(0, 1)
       ->default_str("1")
       ->check(CLI::Range(1, 1 << 30));
-  app.add_option("--swap-to", options.swap_to, "w8, w8{BLOCK_H=16} or FILE.json; repeatable");
-  app.add_option("--swap-every", options.swap_every, "swap among them every n steps")
-      ->check(CLI::Range(1, 1 << 30));
+  CLI::Option* to =
+      app.add_option("--swap-to", options.swap_to, "w8, w8{BLOCK_H=16} or FILE.json; repeatable");
+  CLI::Option* every =
+      app.add_option("--swap-every", options.swap_every, "swap among them every n steps")
+          ->check(CLI::Range(1, 1 << 30))
+          ->needs(to);
+  to->needs(every);
   app.add_option("--phase", options.phase, "steps with such swaps, then without, in turn")
-      ->check(CLI::Range(1, 1 << 30));
+      ->check(CLI::Range(1, 1 << 30))
+      ->needs(every);
   app.add_flag("--json", options.json, "one JSON document at the end");
   try {
     app.parse(argc, argv);

@@ -190,6 +190,8 @@ class Serving(unittest.TestCase):
             (["--selections", "nowhere.json"], "nowhere.json"),
         ):
             self.assertIn(said, self.serve("--steps", "1", *arguments, code=1).stderr, arguments)
+        for alone in (["--swap-every", "1"], ["--swap-to", "w8"], ["--phase", "2"]):
+            self.assertIn("requires --swap-", self.serve("--steps", "1", *alone, code=2).stderr, alone)
 
 
 if __name__ == "__main__":
