@@ -106,7 +106,7 @@ void AppendRegistry(const Runtime& runtime, std::string* text) {
       .Sample({{"answer", "refused"}}, counters.refused)
       .Sample({{"answer", "loaded"}}, counters.loaded_in_launch);
   Counter(text, "kvr_generations_total", "Generations published.", counters.generations);
-  Counter(text, "kvr_publication_failures_total", "Publications that failed.", counters.failed);
+  Counter(text, "kvr_publication_failures_total", "Publications and applies that failed.", counters.failed);
   Counter(text, "kvr_rollbacks_total", "Of the published, back to an older generation.",
           counters.rollbacks);
   Counter(text, "kvr_applies_total", "Executable graphs brought to another generation.",
@@ -179,7 +179,7 @@ void Metrics::CountStepError() {
 void Metrics::Append(std::string* text) const {
   const std::lock_guard lock(mutex_);
   Family swaps(text, "kvr_publications_total", "counter",
-               "Swaps, rollbacks and boots that were tried, by trigger and outcome.");
+               "Swaps, rollbacks and boots that were tried, and applies that failed.");
   for (const auto& [labels, count] : publications_) {
     swaps.Sample({{"trigger", labels.first}, {"outcome", labels.second}}, count);
   }
