@@ -106,7 +106,8 @@ void AppendRegistry(const Runtime& runtime, std::string* text) {
       .Sample({{"answer", "refused"}}, counters.refused)
       .Sample({{"answer", "loaded"}}, counters.loaded_in_launch);
   Counter(text, "kvr_generations_total", "Generations published.", counters.generations);
-  Counter(text, "kvr_publication_failures_total", "Publications and applies that failed.", counters.failed);
+  Counter(text, "kvr_publication_failures_total", "Publications and applies that failed.",
+          counters.failed);
   Counter(text, "kvr_rollbacks_total", "Of the published, back to an older generation.",
           counters.rollbacks);
   Counter(text, "kvr_applies_total", "Executable graphs brought to another generation.",
