@@ -60,6 +60,7 @@ struct SwapPlan {
   bool misfits_fall_back = false;
   std::vector<std::pair<const Catalog::Op*, Axes>> shapes;  // with those that are loaded
   std::vector<Adopted> adopted;
+  int64_t number = 1;  // of `next`
   GenerationPtr next;
   std::vector<SwapChange> changes;
   std::vector<std::string> notes;  // what the publication rests on

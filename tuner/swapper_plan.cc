@@ -67,12 +67,18 @@ absl::Status SwapPlan::MakeNext() {
   for (const Selected& s : selected) {
     KVR_RETURN_IF_ERROR(builder.Select(s.op, s.key, s.selection));
   }
-  next = builder.Build(base->number() + 1);
+  next = builder.Build(number);
   return absl::OkStatus();
 }
 
 absl::StatusOr<SwapPlan> Swapper::Impl::PlanOf(const SwapRequest& request) {
   SwapPlan plan(dispatcher.generation());
+  // Unlike that of any generation that can be had back: after a rollback the current one is no
+  // measure.
+  plan.number = plan.base->number() + 1;
+  for (const GenerationPtr& kept : dispatcher.history()) {
+    plan.number = std::max(plan.number, kept->number() + 1);
+  }
   if (!request.selection_file.empty()) {
     KVR_RETURN_IF_ERROR(PlanSelectionFile(request.selection_file, plan));
   } else if (!request.bundle.empty()) {
@@ -132,6 +138,13 @@ absl::Status Swapper::Impl::PlanVariant(const SwapRequest& request, SwapPlan& pl
   std::map<Axes, ServedInfo> loaded;
   for (ServedInfo& served : dispatcher.served()) {
     if (served.op == op->name()) loaded.emplace(served.key, std::move(served));
+  }
+  for (const BucketedKey& key : wanted) {
+    if (!dispatcher.frozen() || loaded.count(policy.Named(key)) > 0) continue;
+    return Error(absl::StatusCode::kFailedPrecondition,
+                 StrCat(op->name(), " {", AxesText(policy.Named(key)),
+                        "} is not loaded and the registry is frozen: nothing could launch it"),
+                 "name keys that are loaded, as `kvr status` lists them");
   }
   if (request.keys.empty()) {
     for (const auto& [key, served] : loaded) {

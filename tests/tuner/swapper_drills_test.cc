@@ -107,6 +107,15 @@ TEST_F(SwapperDrills, NamesThatNobodyKnows) {
   ExpectRefused(Ask({.op = kOp, .variant = "baseline", .rollback = "previous"}), "build", "one of");
 }
 
+TEST_F(SwapperDrills, AKeyThatAFrozenRegistryHasNotLoaded) {
+  Open();
+  runtime_->Freeze();
+  const SwapRequest request = {.op = kOp, .variant = "baseline{THREADS=128}", .keys = {{{"n", 7}}}};
+  ExpectRefused(Ask(request), "build", "not loaded");
+  runtime_->Thaw();  // it may be loaded later
+  EXPECT_EQ(Ask(request).state, State::kPublished);
+}
+
 TEST_F(SwapperDrills, AnOperationThatIsForcedByHand) {
   Open({.forced = {.op = kOp, .variant = "planned", .tunables = {}}});
   const SwapResult result = Ask({.op = kOp, .variant = "baseline{THREADS=128}"});

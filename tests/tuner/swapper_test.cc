@@ -5,6 +5,7 @@
 #include <malloc.h>
 
 #include <fstream>
+#include <set>
 
 #include "absl/time/clock.h"
 #include "core/status.h"
@@ -58,6 +59,17 @@ TEST_F(SwapperTest, OnlyTheKeysThatAreNamedChange) {
   EXPECT_EQ(Serves(128), "baseline{THREADS=128}");
   EXPECT_EQ(Serves(4096), "baseline{THREADS=256}");
   for (const ServedInfo& served : runtime_->served()) EXPECT_FALSE(served.missed) << served.why;
+}
+
+TEST_F(SwapperTest, NoTwoGenerationsThatCanBeHadBackHaveOneNumber) {
+  Open();
+  ASSERT_EQ(Ask({.op = kOp, .variant = "baseline{THREADS=128}"}).state, State::kPublished);
+  ASSERT_EQ(Ask({.rollback = "baseline"}).state, State::kPublished);
+  ASSERT_EQ(Ask({.op = kOp, .variant = "planned"}).state, State::kPublished);
+  std::set<int64_t> numbers = {runtime_->generation()->number()};
+  for (const GenerationPtr& kept : runtime_->history()) {
+    EXPECT_TRUE(numbers.insert(kept->number()).second) << kept->number();
+  }
 }
 
 TEST_F(SwapperTest, AVariantThatServesAlreadyChangesNothing) {
