@@ -16,7 +16,8 @@
 // The socket has mode 0600 and answers peers of the same user (or root) only. One JSON object a
 // line each way (docs/formats.md). Requests never block a step, but that a live A/B changes the
 // generation at a step boundary, every `block` steps; when it ends, or its client goes away, the
-// generation that served before serves again.
+// generation that served before serves again. Swaps that are asked for meanwhile wait or, over the
+// socket, are refused.
 //
 // Threading: BeginStep and EndStep from one thread, the serving loop's; the rest from any thread.
 // Both are wait-free and allocate nothing, but while a live A/B runs or metrics are served: these

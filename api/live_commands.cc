@@ -194,6 +194,7 @@ absl::Status LiveCommands::Ab(const LiveAbRequest& request, LiveTalk& talk) {
     plan.sides[side] = found;
     status = Prepare(*targets[side], names[side], talk, &plan.sides[side]);
   }
+  if (status.ok() && swapper_ != nullptr) status = swapper_->Pause();
   if (status.ok()) status = alternation_.Start(plan, found);
   if (status.ok()) return Stream(request, plan, served, talk);
   EndAb(served);
@@ -202,6 +203,7 @@ absl::Status LiveCommands::Ab(const LiveAbRequest& request, LiveTalk& talk) {
 
 void LiveCommands::EndAb(const std::vector<Fingerprint>& served) {
   runtime_.OrderHistory(served);
+  if (swapper_ != nullptr) swapper_->Resume();
   const std::lock_guard<std::mutex> lock(control_);
   live_ab_.clear();
 }

@@ -123,6 +123,25 @@ std::vector<SwapResult> Swapper::Impl::Recent() {
   return results;
 }
 
+absl::Status Swapper::Impl::Pause() {
+  const std::lock_guard<std::mutex> lock(mutex);
+  for (const Entry& entry : entries) {
+    if (entry.result.state != State::kRunning) continue;
+    return Error(absl::StatusCode::kFailedPrecondition,
+                 StrCat("swap ", entry.result.id, " is at work"), "wait until it has ended");
+  }
+  paused = true;
+  return absl::OkStatus();
+}
+
+void Swapper::Impl::Resume() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    paused = false;
+  }
+  asked.notify_all();
+}
+
 void Swapper::Impl::Loop() {
   for (;;) {
     Entry* next = nullptr;
@@ -130,6 +149,7 @@ void Swapper::Impl::Loop() {
       std::unique_lock<std::mutex> lock(mutex);
       const auto waiting = [&] {
         next = nullptr;
+        if (paused) return stopping;
         for (Entry& entry : entries) {
           if (entry.result.state != State::kWaiting) continue;
           next = &entry;
@@ -329,6 +349,8 @@ absl::StatusOr<std::unique_ptr<Swapper>> Swapper::Create(Dispatcher& dispatcher,
 uint64_t Swapper::Request(SwapRequest request) { return impl_->Add(std::move(request)); }
 absl::StatusOr<SwapResult> Swapper::Wait(uint64_t id) { return impl_->Wait(id); }
 std::vector<SwapResult> Swapper::recent() const { return impl_->Recent(); }
+absl::Status Swapper::Pause() { return impl_->Pause(); }
+void Swapper::Resume() { impl_->Resume(); }
 
 absl::Status Swapper::WatchBundles(const std::string& directory) {
   KVR_ASSIGN_OR_RETURN(Watcher* const watcher, impl_->Watching());

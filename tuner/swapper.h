@@ -89,6 +89,10 @@ class Swapper {
   // Waits until it is done. kNotFound: no such request among the last 64.
   absl::StatusOr<SwapResult> Wait(uint64_t id);
   std::vector<SwapResult> recent() const;  // newest first, at most 64
+  // Requests wait until Resume: a live comparison has generations serve in turn, and what would be
+  // planned on one of them would keep it. kFailedPrecondition: a swap is at work.
+  absl::Status Pause();
+  void Resume();
 
   // Requests a swap whenever a bundle or a plugin library in `directory`, or the selection file,
   // has changed and rests (tuner/watch.h). Half-written and temporary files are passed over.

@@ -79,6 +79,8 @@ class Swapper::Impl {
   uint64_t Add(SwapRequest request);
   absl::StatusOr<SwapResult> Wait(uint64_t id);
   std::vector<SwapResult> Recent();
+  absl::Status Pause();
+  void Resume();
   absl::StatusOr<Watcher*> Watching();
 
  private:
@@ -127,7 +129,7 @@ class Swapper::Impl {
   std::condition_variable asked, done;
   std::deque<Entry> entries;  // oldest first; addresses hold
   uint64_t last_id = 0;
-  bool stopping = false;
+  bool stopping = false, paused = false;
   std::atomic<bool> cancel{false};
 
   // Of `thread`.

@@ -61,6 +61,18 @@ TEST_F(SwapperTest, OnlyTheKeysThatAreNamedChange) {
   for (const ServedInfo& served : runtime_->served()) EXPECT_FALSE(served.missed) << served.why;
 }
 
+TEST_F(SwapperTest, RequestsWaitWhileItIsPaused) {
+  Open();
+  ASSERT_TRUE(swapper_->Pause().ok());
+  const uint64_t id =
+      swapper_->Request({.op = kOp, .variant = "baseline{THREADS=128}", .verify = false});
+  absl::SleepFor(absl::Milliseconds(50));
+  EXPECT_EQ(swapper_->recent().front().state, State::kWaiting);
+  swapper_->Resume();
+  EXPECT_EQ(swapper_->Wait(id)->state, State::kPublished);
+  ASSERT_TRUE(swapper_->Pause().ok());  // and it ends paused, too
+}
+
 TEST_F(SwapperTest, NoTwoGenerationsThatCanBeHadBackHaveOneNumber) {
   Open();
   ASSERT_EQ(Ask({.op = kOp, .variant = "baseline{THREADS=128}"}).state, State::kPublished);
