@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "variants/common/errors.h"
+#include "variants/common/operation.h"
 
 namespace kvr::moe_decode {
 namespace {
@@ -42,30 +42,7 @@ int64_t MinimumBytes(const int64_t* axes, uint32_t /*axis_count*/) {
   return ActiveExperts(axes) * expert + axes[kNumTokens] * token;
 }
 
-int GenerateInputs(const int64_t* axes, uint32_t /*axis_count*/, uint64_t seed,
-                   const kvr_tensor* inputs, uint32_t /*input_count*/, char* error,
-                   size_t error_size) {
-  return Guarded(error, error_size, [&] {
-    Generate(axes, seed, inputs);
-    return KVR_OK;
-  });
-}
-
-int ComputeReference(const int64_t* axes, uint32_t /*axis_count*/, const kvr_tensor* inputs,
-                     uint32_t /*input_count*/, uint32_t threads, kvr_expected* outputs,
-                     uint32_t /*output_count*/, char* error, size_t error_size) {
-  return Guarded(error, error_size, [&] {
-    return Reference(axes, inputs, static_cast<int>(threads), outputs, error, error_size);
-  });
-}
-
-constexpr kvr_operation kOperation = {
-    .size = sizeof(kvr_operation),
-    .name = "moe_decode",
-    .generate = GenerateInputs,
-    .reference = ComputeReference,
-    .minimum_bytes = MinimumBytes,
-};
+constexpr kvr_operation kOperation = OperationOf<Generate, Reference>("moe_decode", MinimumBytes);
 constexpr const kvr_operation* kOperations[] = {&kOperation};
 
 constexpr kvr_plugin kPlugin = {
