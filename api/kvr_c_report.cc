@@ -45,18 +45,6 @@ Json OpJson(const Catalog::Op& op) {
           {"variants", variants}};
 }
 
-std::string_view StateName(Component::State state) {
-  switch (state) {
-    case Component::State::kReady:
-      return "ready";
-    case Component::State::kMissing:
-      return "missing";
-    case Component::State::kBroken:
-      return "broken";
-  }
-  return "";
-}
-
 }  // namespace
 
 Json ErrorJson(const absl::Status& status) {

@@ -183,6 +183,18 @@ void Platform::Impl::Describe() {
                                      : NotReady("profiles", profiles.status()));
 }
 
+std::string_view StateName(Component::State state) {
+  switch (state) {
+    case Component::State::kReady:
+      return "ready";
+    case Component::State::kMissing:
+      return "missing";
+    case Component::State::kBroken:
+      return "broken";
+  }
+  return "";
+}
+
 absl::StatusOr<std::unique_ptr<Platform>> Platform::Open(const PlatformOptions& options) {
   const std::vector<std::string> roots = PluginRoots(options.plugin_roots);
   Scan scan = ScanPlugins(roots, {.check_load = CheckStrangers(options.check_plugin)});

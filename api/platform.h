@@ -46,6 +46,7 @@ struct Component {
   std::string explanation;  // when not ready: what is wrong and what would make it right
   std::string detail;       // a compiler's whole identity, for reports
 };
+std::string_view StateName(Component::State state);  // "ready", "missing", "broken"
 
 class Platform {
  public:

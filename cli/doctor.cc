@@ -13,18 +13,6 @@
 namespace kvr::cli {
 namespace {
 
-std::string_view StateName(Component::State state) {
-  switch (state) {
-    case Component::State::kReady:
-      return "ready";
-    case Component::State::kMissing:
-      return "missing";
-    case Component::State::kBroken:
-      return "broken";
-  }
-  return "";
-}
-
 // A row of what was found: nothing of it is cut off, it goes on in the next line.
 std::string Row(std::string_view name, std::string_view state, std::string_view found) {
   constexpr size_t kName = 16, kState = 9;
