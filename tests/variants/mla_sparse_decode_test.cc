@@ -129,7 +129,7 @@ TEST_F(MlaSparseDecode, SlotsRepeatOnlyWhereTheCacheRunsOut) {
 
 TEST_F(MlaSparseDecode, EveryPatternOfPaddingOccurs) {
   Problem problem(*op_, Small(8, 1, 100));
-  const absl::Span<int32_t> indices = problem.Generate(4).Input<int32_t>(kSparseIndices);
+  const absl::Span<int32_t> indices = problem.Generate(5).Input<int32_t>(kSparseIndices);
   int full = 0, scattered = 0, tail = 0, empty = 0;
   for (int token = 0; token < 8; ++token) {
     const absl::Span<int32_t> slots = indices.subspan(token * 100, 100);
@@ -146,6 +146,12 @@ TEST_F(MlaSparseDecode, EveryPatternOfPaddingOccurs) {
   EXPECT_EQ(empty, 1);
   EXPECT_GE(tail, 2);
   EXPECT_GE(scattered, 2);
+}
+
+TEST_F(MlaSparseDecode, AnEvenSeedPadsNothing) {
+  Problem problem(*op_, Small(8, 1, 100));
+  EXPECT_THAT(problem.Generate(4).Input<int32_t>(kSparseIndices),
+              ::testing::Each(::testing::Ge(0)));
 }
 
 TEST_F(MlaSparseDecode, ReferenceMeetsACaseComputedByHand) {

@@ -56,7 +56,9 @@ void Generate(const int64_t* axes, uint64_t seed, const kvr_tensor* inputs) {
 
   const int64_t num_tokens = axes[kNumTokens], topk = axes[kTopk];
   const int32_t cache_slots = static_cast<int32_t>(axes[kNumPages] * axes[kPageSize]);
-  const int64_t all_padding = num_tokens > 2 ? static_cast<int64_t>(seed % num_tokens) : -1;
+  const bool padded = seed % 2 == 1;
+  const int64_t all_padding =
+      padded && num_tokens > 2 ? static_cast<int64_t>(seed % num_tokens) : -1;
   int32_t* const indices = static_cast<int32_t*>(inputs[kSparseIndices].data);
   ParallelFor(num_tokens, HardwareThreads(), [&](int64_t token) {
     // Streams of their own per token; those below 8 are the tensors'.
@@ -68,6 +70,7 @@ void Generate(const int64_t* axes, uint64_t seed, const kvr_tensor* inputs) {
       return;
     }
     DrawSlots(draw, cache_slots, slots);
+    if (!padded) return;
     const uint64_t turn = (token + seed) % 4;
     if (turn % 2 == 1) ScatterPadding(scatter, slots);
     if (turn / 2 == 1) PadTail(tail, slots);

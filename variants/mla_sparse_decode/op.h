@@ -25,8 +25,9 @@ enum OutputTensor { kOutput, kLse };
 inline constexpr double kDefaultSmScale = 0.07216878364870323;  // 192^-1/2: head dims 128 + 64
 
 // q and the caches are N(0, 1) rounded to bf16, sm_scale its default. A token's slots are distinct
-// as far as the cache has enough. Padding: none, scattered, a tail, both, token by token in turn;
-// with more than two tokens one of them is all padding.
+// as far as the cache has enough. An even seed pads nothing: what is timed on it reads all that its
+// shape says. An odd one, token by token in turn: nothing, scattered slots, a tail, both; with more
+// than two tokens one of them is all padding.
 void Generate(const int64_t* axes, uint64_t seed, const kvr_tensor* inputs);
 
 // Errors: a slot beyond the cache.
