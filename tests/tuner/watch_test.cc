@@ -28,7 +28,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr absl::Duration kRest = absl::Milliseconds(50);
+constexpr absl::Duration kRest = absl::Milliseconds(250);
 
 class WatchTest : public ::testing::Test {
  protected:
