@@ -104,6 +104,12 @@ struct ReferenceOutput {
   double cosine_limit = 0;    // 1 - 2*sum(xy)/sum(x^2+y^2) <= limit; 0: not checked
 };
 
+// One figure that says how far an approximate result is from the exact one: "mass_kept" 0.98.
+struct QualityMeasure {
+  std::string name;
+  double value = 0;
+};
+
 class Operation {
  public:
   virtual ~Operation() = default;
@@ -121,6 +127,14 @@ class Operation {
   // The float64 reference, on `threads` threads.
   virtual absl::StatusOr<std::vector<ReferenceOutput>> Reference(
       const AxisVector& axes, absl::Span<const TensorView> inputs, int threads) const = 0;
+
+  // How far `outputs`, as a kernel wrote them, are from `exact`, which Reference gave, in the op's
+  // own terms; empty: it has none.
+  virtual absl::StatusOr<std::vector<QualityMeasure>> Quality(
+      const AxisVector& /*axes*/, absl::Span<const TensorView> /*inputs*/,
+      absl::Span<const TensorView> /*outputs*/, absl::Span<const ReferenceOutput> /*exact*/) const {
+    return std::vector<QualityMeasure>();
+  }
 
   // The least time's numerator: bytes that any implementation must move (each distinct input byte
   // read once, outputs written once).

@@ -75,6 +75,13 @@ const PrebuiltBinary* Variant::Cubin(std::string_view target) const {
   return nullptr;
 }
 
+absl::StatusOr<std::vector<ReferenceOutput>> VariantCode::Reference(
+    const AxisVector& /*axes*/, absl::Span<const int64_t> /*tunable_values*/,
+    absl::Span<const TensorView> /*inputs*/, int /*threads*/) const {
+  return Error(absl::StatusCode::kUnimplemented, "this variant has no reference of its own",
+               "hold it to the operation's");
+}
+
 bool Variant::Supports(std::string_view target, std::string* reason) const {
   std::string why;
   const bool listed = std::any_of(targets.begin(), targets.end(), [&](const std::string& pattern) {

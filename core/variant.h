@@ -61,6 +61,11 @@ class VariantCode : public PlanFunction {
   // The device's context is current. What it returns holds the library.
   virtual absl::StatusOr<std::unique_ptr<LaunchFunction>> Open(
       const DeviceInfo& device, absl::Span<const int64_t> tunable_values) const = 0;
+  // What an approximate variant computes with one config, in float64 on the host. As
+  // Operation::Reference. kUnimplemented where there is none.
+  virtual absl::StatusOr<std::vector<ReferenceOutput>> Reference(
+      const AxisVector& axes, absl::Span<const int64_t> tunable_values,
+      absl::Span<const TensorView> inputs, int threads) const;
 };
 
 struct Variant {
@@ -84,6 +89,7 @@ struct Variant {
   std::vector<SourceFile> headers;
   std::vector<PrebuiltBinary> cubins;
   bool has_launch_function = false;
+  bool has_reference_function = false;      // every approximate variant has one: what it is held to
   std::shared_ptr<const VariantCode> code;  // null: the variant is data alone
   PlanProgram plan;
   Fingerprint fingerprint;  // of all of the above that can change a result

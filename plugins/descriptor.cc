@@ -20,8 +20,9 @@ constexpr size_t kMaxNameBytes = 128;
 
 // Of version 1.0, below which no struct may be.
 constexpr uint32_t kPluginBytes = 40, kOperationBytes = 40, kVariantBytes = 56;
-static_assert(sizeof(kvr_plugin) == kPluginBytes && sizeof(kvr_operation) == kOperationBytes &&
-              sizeof(kvr_variant) == kVariantBytes);
+static_assert(sizeof(kvr_plugin) == kPluginBytes &&
+              offsetof(kvr_operation, quality_count) == kOperationBytes &&
+              offsetof(kvr_variant, reference) == kVariantBytes);
 
 absl::Status Refuse(std::string_view where, std::string_view what, std::string_view fix) {
   return Error(absl::StatusCode::kInvalidArgument, StrCat("says of its ", where, ": ", what), fix);

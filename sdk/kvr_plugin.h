@@ -34,7 +34,7 @@
 #include <stdint.h>
 
 #define KVR_ABI_MAJOR 1
-#define KVR_ABI_MINOR 0
+#define KVR_ABI_MINOR 1
 
 #ifdef __cplusplus
 extern "C" {
@@ -116,6 +116,15 @@ typedef struct kvr_launch_request {
   void* stream;
 } kvr_launch_request;
 
+/* Values of one output in float64: |out - expected| <= bound, element by element. KVR provides both
+ * arrays, one element for each of the tensor's. An infinite `expected` must be met exactly.
+ * `cosine_limit`: most 1 - cosine similarity of the whole tensor; 0: not checked. */
+typedef struct kvr_expected {
+  double* expected;
+  double* bound;
+  double cosine_limit;
+} kvr_expected;
+
 /* The code of one variant, found by op and name; its manifest says which functions it has. */
 typedef struct kvr_variant {
   uint32_t size;
@@ -132,18 +141,16 @@ typedef struct kvr_variant {
               void** state, char* error, size_t error_size);
   int (*launch)(void* state, const kvr_launch_request* request, char* error, size_t error_size);
   void (*close)(void* state); /* nothing launched through `state` is in flight any more */
+
+  /* Since 1.1. What an approximate variant computes with one config, in float64, on up to `threads`
+   * threads: its own algorithm, which verification holds its kernels to. As kvr_operation's. */
+  int (*reference)(const int64_t* axes, uint32_t axis_count, const int64_t* tunables,
+                   uint32_t tunable_count, const kvr_tensor* inputs, uint32_t input_count,
+                   uint32_t threads, kvr_expected* outputs, uint32_t output_count, char* error,
+                   size_t error_size);
 } kvr_variant;
 
 /* --- Operations ----------------------------------------------------------------------------- */
-
-/* The expected values of one output, in float64: |out - expected| <= bound, element by element.
- * KVR provides both arrays, one element for each of the tensor's. An infinite `expected` must be
- * met exactly. `cosine_limit`: most 1 - cosine similarity of the whole tensor; 0: not checked. */
-typedef struct kvr_expected {
-  double* expected;
-  double* bound;
-  double cosine_limit;
-} kvr_expected;
 
 /* The code of one operation, found by name; its definition (<name>/definition.json) says the
  * rest. All memory is host memory. */
@@ -163,6 +170,16 @@ typedef struct kvr_operation {
   /* Bytes that any implementation must move: each distinct input byte read once, outputs
    * written once. Null: all tensors whole. */
   int64_t (*minimum_bytes)(const int64_t* axes, uint32_t axis_count);
+
+  /* Since 1.1. How far an approximate result is from the exact one in the operation's own terms,
+   * beside the cosine and the relative error that KVR computes of every output: the share of tokens
+   * whose experts changed, for example. `outputs` are what a kernel wrote, `exact` is what
+   * `reference` gave; `values[i]` is the measure quality_names[i] (lower_snake_case). Null: none. */
+  uint32_t quality_count;
+  const char* const* quality_names;
+  int (*quality)(const int64_t* axes, uint32_t axis_count, const kvr_tensor* inputs,
+                 uint32_t input_count, const kvr_tensor* outputs, const kvr_expected* exact,
+                 uint32_t output_count, double* values, char* error, size_t error_size);
 } kvr_operation;
 
 /* --- The plugin ----------------------------------------------------------------------------- */
