@@ -104,8 +104,10 @@ std::string Refusal(const std::string& from, const std::string& to) {
   if (target == "variants") {
     const std::string shared = Component(to, 1);  // an operation's directory, or what they share
     const bool own = source == "variants" && (shared == "common" || shared == Component(from, 1));
+    const bool roofline =  // plugins, too
+        source == "bench" && Component(from, 1) == "rooflines" && shared == "common";
     const bool test = source == "tests" && Component(from, 1) == "variants";
-    return own || test ? "" : "no house includes a file of variants/";
+    return own || roofline || test ? "" : "no house includes a file of variants/";
   }
   if (source == target) return "";
   if (target_level->second < source_level->second) return "";
