@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Routing by hand, by its laws, and as the generator's tokens are routed.
+// Routing by hand, by its laws, and as the generator's tokens are routed; quality measures.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,10 +8,10 @@
 #include <numeric>
 #include <random>
 #include <set>
+#include <string>
 #include <vector>
 
-#include "variants/moe_decode/op.h"
-#include "variants/moe_decode/route.h"
+#include "tests/variants/moe_generated.h"
 
 namespace kvr::moe_decode {
 namespace {
@@ -89,67 +89,21 @@ TEST(Routing, KeepsItsLaws) {
   }
 }
 
-// The inputs of the generator that routing reads, with the smallest experts.
-class Generated {
- public:
-  Generated(int64_t tokens, int64_t experts, int64_t top_k, int64_t correlation, uint64_t seed)
-      : logits_(tokens * experts),
-        bias_(experts),
-        x_(tokens * 8),
-        w13_(experts * 128),
-        w2_(experts * 64) {
-    const int64_t axes[] = {tokens, experts, top_k, 8, 8, 16, 1, 0, 1, 1, 1, correlation};
-    kvr_tensor inputs[11] = {};
-    const auto set = [&](int input, void* data, std::vector<int64_t> shape) {
-      inputs[input].data = data;
-      inputs[input].rank = static_cast<int32_t>(shape.size());
-      std::copy(shape.begin(), shape.end(), inputs[input].shape);
-    };
-    int32_t scoring, renormalize, groups, kept;
-    float factor;
-    set(kX, x_.data(), {tokens, 8});
-    set(kRouterLogits, logits_.data(), {tokens, experts});
-    set(kW13, w13_.data(), {experts, 16, 8});
-    set(kW2, w2_.data(), {experts, 8, 8});
-    set(kNumValidTokens, &valid_, {1});
-    set(kBias, bias_.data(), {experts});
-    set(kScoringValue, &scoring, {});
-    set(kRenormalizeValue, &renormalize, {});
-    set(kNumGroupsValue, &groups, {});
-    set(kTopkGroupValue, &kept, {});
-    set(kRoutedScalingFactor, &factor, {});
-    Generate(axes, seed, inputs);
-    router_ = {.num_experts = experts, .top_k = top_k, .bias = bias_.data()};
+size_t Active(const Generated& generated) {
+  std::set<int32_t> active;
+  for (int64_t token = 0; token < generated.routing().valid; ++token) {
+    const Choice choice = generated.At(token);
+    active.insert(choice.experts.begin(), choice.experts.end());
   }
-
-  int valid() const { return valid_; }
-  Choice At(int64_t token) const {
-    return Route(router_, logits_.data() + token * router_.num_experts);
-  }
-  double MarginAt(int64_t token) const {
-    return Margin(router_, logits_.data() + token * router_.num_experts);
-  }
-  size_t Active() const {
-    std::set<int32_t> active;
-    for (int token = 0; token < valid_; ++token) {
-      const Choice choice = At(token);
-      active.insert(choice.experts.begin(), choice.experts.end());
-    }
-    return active.size();
-  }
-
- private:
-  std::vector<float> logits_, bias_;
-  std::vector<uint16_t> x_, w13_, w2_;
-  int32_t valid_ = 0;
-  Router router_;
-};
+  return active.size();
+}
 
 double MeanActive(int64_t tokens, int64_t correlation) {
   constexpr int kSeeds = 100;
   double sum = 0;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
-    sum += static_cast<double>(Generated(tokens, 128, 8, correlation, seed).Active());
+    const Shape shape = {.tokens = tokens, .correlation = correlation};
+    sum += static_cast<double>(Active(Generated(shape, seed)));
   }
   return sum / kSeeds;
 }
@@ -161,18 +115,108 @@ TEST(Generator, TokensActivateAsManyExpertsAsATrainedRoutersDo) {
 }
 
 TEST(Generator, NoChoiceHangsOnTheLastBitsOfAScore) {
-  for (uint64_t seed = 0; seed < 50; ++seed) {
-    const Generated generated(16, 256, 8, 675, seed);
-    for (int token = 0; token < generated.valid(); ++token) {
-      EXPECT_GE(generated.MarginAt(token), 1e-5);
+  const Shape shapes[] = {
+      {.experts = 256},
+      {.experts = 512, .top_k = 32},
+      {.tokens = 3, .experts = 64, .correlation = 1000},
+      {.experts = 256, .scoring = Scoring::kSigmoid, .n_group = 8, .topk_group = 4},
+      {.experts = 256, .correlation = 1000, .scoring = Scoring::kSigmoid},
+      {.experts = 512, .scoring = Scoring::kSigmoid},
+      {.experts = 256, .top_k = 6, .scoring = Scoring::kSqrtSoftplus},
+      {.experts = 64, .n_group = 8, .topk_group = 2},
+  };
+  for (const Shape& shape : shapes) {
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      const Generated generated(shape, seed);
+      for (int64_t token = 0; token < generated.routing().valid; ++token) {
+        EXPECT_GE(generated.MarginAt(token), 5e-6) << shape.experts << " experts, seed " << seed;
+      }
     }
   }
 }
 
+// Router logits that make `scores` by softmax.
+std::vector<float> LogitsFor(const std::vector<double>& scores) {
+  std::vector<float> logits;
+  for (const double score : scores) logits.push_back(static_cast<float>(std::log(score)));
+  return logits;
+}
+
+TEST(Margin, SeesEveryDecisionThatARoutingMayTake) {
+  const Router router = {.num_experts = 4, .top_k = 2};
+  // The third against the fourth: two places beyond the last that top-k looks at.
+  EXPECT_LT(Margin(router, LogitsFor({0.5004, 0.3, 0.0998002, 0.0997998}).data()), 4.1e-6);
+  EXPECT_GT(Margin(router, LogitsFor({0.5004, 0.3, 0.1002, 0.0994}).data()), 3.9e-4);
+  // The best alone has 0.7 of all, or nearly: phase 1 of OEA with P = 700.
+  EXPECT_LT(Margin(router, LogitsFor({0.700003, 0.2, 0.069997, 0.03}).data()), 1e-5);
+  EXPECT_GT(Margin(router, LogitsFor({0.7004, 0.2, 0.0696, 0.03}).data()), 1e-4);
+}
+
+TEST(Margin, GrowsWithWhatAValueIsASumOf) {
+  // Of 1e-4 relative to each other, of 1e-5 to the score and the bias that cancel.
+  const float bias[] = {-0.8f, 0};
+  const Router router = {.num_experts = 2, .top_k = 1, .scoring = Scoring::kSigmoid, .bias = bias};
+  const auto logit = [](double score) { return static_cast<float>(std::log(score / (1 - score))); };
+  EXPECT_LT(Margin(router, std::vector<float>{logit(0.9), logit(0.10001)}.data()), 1e-5);
+}
+
 TEST(Generator, OneSeedInFourHasAPaddingToken) {
-  EXPECT_EQ(Generated(16, 8, 2, 675, 3).valid(), 15);
-  EXPECT_EQ(Generated(16, 8, 2, 675, 4).valid(), 16);
-  EXPECT_EQ(Generated(2, 8, 2, 675, 3).valid(), 2);
+  const auto valid = [](int64_t tokens, uint64_t seed) {
+    return Generated({.tokens = tokens, .experts = 8, .top_k = 2}, seed).routing().valid;
+  };
+  EXPECT_EQ(valid(16, 3), 15);
+  EXPECT_EQ(valid(16, 4), 16);
+  EXPECT_EQ(valid(2, 3), 2);
+}
+
+class Measured : public ::testing::Test {
+ protected:
+  // values of what `ids`, by token and slot, are beside the exact choices of three tokens of four
+  // experts: {0, 1}, {0, 1}, and padding.
+  std::vector<double> Measure(std::vector<int32_t> ids) {
+    const Generated generated({.tokens = 3, .experts = 4, .top_k = 2, .correlation = 0}, 3);
+    auto* const logits = static_cast<float*>(generated.inputs()[kRouterLogits].data);
+    for (int token = 0; token < 3; ++token) {
+      const std::vector<float> own = LogitsFor({0.4, 0.3, 0.2, 0.1});
+      std::copy(own.begin(), own.end(), logits + token * 4);
+    }
+    std::vector<double> exact_ids = {0, 1, 0, 1, -1, -1}, unused(24);
+    kvr_tensor outputs[3] = {};
+    outputs[kExpertIds].data = ids.data();
+    kvr_expected exact[3] = {};
+    exact[kExpertIds] = {exact_ids.data(), unused.data(), 0};
+    std::vector<double> values(kMeasures);
+    char error[256] = {};
+    const int code = Quality(generated.axes(), generated.inputs(), outputs, exact, values.data(),
+                             error, sizeof error);
+    error_ = error;
+    return code == KVR_OK ? values : std::vector<double>();
+  }
+  std::string error_;
+};
+
+TEST_F(Measured, NothingChangesInAnExactResultWhateverTheOrder) {
+  EXPECT_THAT(Measure({0, 1, 1, 0, -1, -1}), ElementsAre(0, 1, 2, 2));
+}
+
+TEST_F(Measured, CountsTheTokensThatChangedAndTheMassTheyKept) {
+  const std::vector<double> values = Measure({0, 1, 0, 2, -1, -1});
+  EXPECT_EQ(values[kExpertsChanged], 0.5);
+  EXPECT_NEAR(values[kMassKept], (1 + 0.6 / 0.7) / 2, 1e-6);
+  EXPECT_EQ(values[kActiveExperts], 3);
+  EXPECT_EQ(values[kActiveExpertsExact], 2);
+}
+
+TEST_F(Measured, AnEmptySlotKeepsNothing) {
+  const std::vector<double> values = Measure({0, -1, 0, -1, -1, -1});
+  EXPECT_EQ(values[kExpertsChanged], 1);
+  EXPECT_NEAR(values[kMassKept], 0.4 / 0.7, 1e-6);
+  EXPECT_EQ(values[kActiveExperts], 1);
+}
+
+TEST_F(Measured, RefusesAnExpertThatThereIsNot) {
+  EXPECT_THAT(Measure({0, 4, 0, 1, -1, -1}), ElementsAre());
+  EXPECT_EQ(error_, "token 0 has expert 4; experts are 0 to 3, and -1 for none");
 }
 
 }  // namespace

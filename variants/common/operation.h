@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A C++ operation behind the plugin ABI: its functions, with exceptions kept on this side.
+// A C++ operation behind the plugin ABI, and an approximate variant's reference: their functions,
+// with exceptions kept on this side.
 //
 //   constexpr kvr_operation kOperation =
 //       OperationOf<Generate, Reference>("mla_sparse_decode", MinimumBytes);
@@ -8,6 +9,9 @@
 //   void Generate(const int64_t* axes, uint64_t seed, const kvr_tensor* inputs);
 //   int Reference(const int64_t* axes, const kvr_tensor* inputs, int threads,
 //                 kvr_expected* outputs, char* error, size_t error_size);
+//
+// One that has quality measures sets those three fields as well, `quality` to
+// MeasureQuality<Quality>; a variant sets `reference` to ComputeVariantReference<Reference>.
 #pragma once
 
 #include <cstddef>
@@ -34,6 +38,25 @@ int ComputeReference(const int64_t* axes, uint32_t /*axis_count*/, const kvr_ten
                      uint32_t /*output_count*/, char* error, size_t error_size) {
   return Guarded(error, error_size, [&] {
     return kReference(axes, inputs, static_cast<int>(threads), outputs, error, error_size);
+  });
+}
+
+template <auto kQuality>
+int MeasureQuality(const int64_t* axes, uint32_t /*axis_count*/, const kvr_tensor* inputs,
+                   uint32_t /*input_count*/, const kvr_tensor* outputs, const kvr_expected* exact,
+                   uint32_t /*output_count*/, double* values, char* error, size_t error_size) {
+  return Guarded(error, error_size,
+                 [&] { return kQuality(axes, inputs, outputs, exact, values, error, error_size); });
+}
+
+template <auto kReference>
+int ComputeVariantReference(const int64_t* axes, uint32_t /*axis_count*/, const int64_t* tunables,
+                            uint32_t /*tunable_count*/, const kvr_tensor* inputs,
+                            uint32_t /*input_count*/, uint32_t threads, kvr_expected* outputs,
+                            uint32_t /*output_count*/, char* error, size_t error_size) {
+  return Guarded(error, error_size, [&] {
+    return kReference(axes, tunables, inputs, static_cast<int>(threads), outputs, error,
+                      error_size);
   });
 }
 

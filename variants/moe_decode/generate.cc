@@ -17,10 +17,12 @@ namespace {
 constexpr double kLogitSpread = 2;        // standard deviation of a token's logits
 constexpr double kLogitGrid = 64;         // logits are multiples of 1 / 64
 constexpr double kBiasSpread = 1.0 / 16;  // beside scores that spread by 0.3; softmax has none
-// Scores of float32 kernels are right to about 1e-7 of themselves. Tokens with a decision nearer
+// Scores of float32 kernels are right to about 5e-7 of themselves. Tokens with a decision nearer
 // than this are drawn anew.
-constexpr double kLeastMargin = 1e-5;
+constexpr double kLeastMargin = 5e-6;
 constexpr int kDraws = 32;  // at most; then the token stands as it is
+// Of a token's own part, from its second draw on: two steps of the grid, for tokens that have none.
+constexpr double kLeastOwn = 1 / kLogitGrid;
 
 std::span<uint16_t> Bf16(const kvr_tensor& tensor) {
   int64_t elements = 1;
@@ -50,12 +52,12 @@ void FillWeights(const RandomStream& random, int64_t fan_in, std::span<uint16_t>
   });
 }
 
-// One token's logits, in the `draw`-th try.
-void DrawLogits(std::span<const double> common, double rho, const RandomStream& random,
-                std::span<float> logits) {
+// One token's logits: the shares of the common part and of its own.
+void DrawLogits(std::span<const double> common, double rho, double own_share,
+                const RandomStream& random, std::span<float> logits) {
   const std::vector<double> own = Normals(random, static_cast<int64_t>(logits.size()));
   for (size_t e = 0; e < logits.size(); ++e) {
-    const double logit = kLogitSpread * (rho * common[e] + std::sqrt(1 - rho * rho) * own[e]);
+    const double logit = kLogitSpread * (rho * common[e] + own_share * own[e]);
     logits[e] = static_cast<float>(std::round(logit * kLogitGrid) / kLogitGrid);
   }
 }
@@ -98,8 +100,9 @@ void Generate(const int64_t* axes, uint64_t seed, const kvr_tensor* inputs) {
   ParallelFor(num_tokens, HardwareThreads(), [&](int64_t token) {
     const std::span<float> own(logits + token * num_experts, num_experts);
     for (int draw = 0; draw < kDraws; ++draw) {
+      const double own_share = std::max(std::sqrt(1 - rho * rho), draw > 0 ? kLeastOwn : 0);
       // Streams of their own per token and try; those below 16 are the tensors'.
-      DrawLogits(common, rho, RandomStream(seed, 16 + token * kDraws + draw), own);
+      DrawLogits(common, rho, own_share, RandomStream(seed, 16 + token * kDraws + draw), own);
       if (Margin(router, own.data()) >= kLeastMargin) return;
     }
   });

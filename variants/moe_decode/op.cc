@@ -42,7 +42,16 @@ int64_t MinimumBytes(const int64_t* axes, uint32_t /*axis_count*/) {
   return ActiveExperts(axes) * expert + axes[kNumTokens] * token;
 }
 
-constexpr kvr_operation kOperation = OperationOf<Generate, Reference>("moe_decode", MinimumBytes);
+constexpr const char* kMeasureNames[kMeasures] = {"experts_changed", "mass_kept", "active_experts",
+                                                  "active_experts_exact"};
+
+constexpr kvr_operation kOperation = [] {
+  kvr_operation operation = OperationOf<Generate, Reference>("moe_decode", MinimumBytes);
+  operation.quality_count = kMeasures;
+  operation.quality_names = kMeasureNames;
+  operation.quality = MeasureQuality<Quality>;
+  return operation;
+}();
 constexpr const kvr_operation* kOperations[] = {&kOperation};
 
 constexpr kvr_plugin kPlugin = {

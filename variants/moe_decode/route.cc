@@ -27,23 +27,34 @@ std::vector<int32_t> Descending(std::span<const double> values) {
   return order;
 }
 
-std::vector<double> GroupValues(const Router& router, std::span<const double> biased) {
+// The best two of each group, `values` being by expert.
+std::vector<double> GroupValues(const Router& router, std::span<const double> values) {
   const int64_t size = router.num_experts / router.n_group;
-  std::vector<double> values(router.n_group);
+  std::vector<double> groups(router.n_group);
   for (int64_t g = 0; g < router.n_group; ++g) {
-    const std::span<const double> group = biased.subspan(g * size, size);
+    const std::span<const double> group = values.subspan(g * size, size);
     const std::vector<int32_t> order = Descending(group);
-    values[g] = group[order[0]] + (size > 1 ? group[order[1]] : 0);
+    groups[g] = group[order[0]] + (size > 1 ? group[order[1]] : 0);
   }
-  return values;
+  return groups;
 }
 
-// Between place `taken` of the order, counted from 1, and the next; relative to the larger value.
-double Gap(std::span<const double> values, std::span<const int32_t> order, int64_t taken) {
-  if (taken >= static_cast<int64_t>(order.size())) return std::numeric_limits<double>::infinity();
-  const double a = values[order[taken - 1]], b = values[order[taken]];
-  if (a == b) return std::numeric_limits<double>::infinity();
-  return (a - b) / std::max(std::abs(a), std::abs(b));
+constexpr double kNoDecision = std::numeric_limits<double>::infinity();
+
+// Between place `taken` of the order, counted from 1, and the next. `sizes`: of what the values are
+// sums of, since that is what their rounding errors grow with.
+double Gap(std::span<const double> values, std::span<const double> sizes,
+           std::span<const int32_t> order, int64_t taken) {
+  if (taken >= static_cast<int64_t>(order.size())) return kNoDecision;
+  const int32_t a = order[taken - 1], b = order[taken];
+  if (values[a] == values[b]) return kNoDecision;
+  return (values[a] - values[b]) / std::max(sizes[a], sizes[b]);
+}
+
+// Between a share of all scores and the nearest of 1/1000, ..., 999/1000.
+double MassGap(double share) {
+  const double thousandth = std::clamp(std::round(share * 1000), 1.0, 999.0) / 1000;
+  return std::abs(share - thousandth);
 }
 
 }  // namespace
@@ -101,15 +112,25 @@ Choice Route(const Router& router, const float* logits) {
 double Margin(const Router& router, const float* logits) {
   const std::vector<double> scores = Scores(router, logits);
   const std::vector<double> biased = Biased(router, scores);
-  double margin = std::numeric_limits<double>::infinity();
+  std::vector<double> sizes = scores;
+  for (int64_t e = 0; router.bias != nullptr && e < router.num_experts; ++e) {
+    sizes[e] += std::abs(router.bias[e]);
+  }
+  double margin = kNoDecision;
   if (router.n_group > 1) {
     const std::vector<double> groups = GroupValues(router, biased);
-    margin = Gap(groups, Descending(groups), router.topk_group);
+    margin = Gap(groups, GroupValues(router, sizes), Descending(groups), router.topk_group);
   }
-  // All places in top_k: the order of ids is part of the result.
-  const std::vector<int32_t> order = Ranked(router, scores);
-  for (int64_t place = 1; place <= router.top_k; ++place) {
-    margin = std::min(margin, Gap(biased, order, place));
+  const std::vector<int32_t> all = Descending(biased);
+  for (int64_t place = 1; place < router.num_experts; ++place) {
+    margin = std::min(margin, Gap(biased, sizes, all, place));
+  }
+  const std::vector<int32_t> ranked = Ranked(router, scores);
+  const double total = std::accumulate(scores.begin(), scores.end(), 0.0);
+  double mass = 0;
+  for (int64_t n = 1; n < router.top_k; ++n) {
+    mass += scores[ranked[n - 1]];
+    margin = std::min(margin, MassGap(mass / total));
   }
   return margin;
 }

@@ -45,10 +45,16 @@ std::vector<double> Weights(const Router& router, std::span<const double> scores
 // The first top_k.
 Choice Route(const Router& router, const float* logits);
 
-// How far the nearest decision of Route is from falling otherwise: the least relative difference of
-// unequal values of neighbours in the order, up to the first left out, and of the last group kept
-// and the first left out. Infinite where there is nothing to choose. Exact ties are no risk: every
-// implementation sees the same ones.
+// How far the nearest decision is from falling otherwise, of all that a routing by ranks may take
+// (Route; oea/oea_route.h), as a share of the values it is made from: the least difference of
+//
+//   unequal neighbours in the order of all experts, in the token's groups or not
+//   the last group kept and the first left out
+//   the mass of the best n, n < top_k, as a share of all scores, and the thousandths a routing may
+//   ask for
+//
+// Infinite where there is nothing to choose. Exact ties are no risk: every implementation sees the
+// same ones.
 double Margin(const Router& router, const float* logits);
 
 }  // namespace kvr::moe_decode
