@@ -8,6 +8,7 @@
 // targets without "host" in its manifest and says why there.
 //
 //   async_copy.cuh  16-byte copies, global to shared, in committed groups
+//   fp8.cuh         e4m3 and UE8M0, widened
 //   matrix.cuh      ldmatrix and mma m16n8k16, with the fragments' layout
 //   numeric.cuh     exp2, log2, pairs of bf16 and f16
 //   vector.cuh      wide loads and stores
@@ -15,6 +16,7 @@
 #pragma once
 
 #include <kvr/async_copy.cuh>
+#include <kvr/fp8.cuh>
 #include <kvr/matrix.cuh>
 #include <kvr/numeric.cuh>
 #include <kvr/platform.cuh>
