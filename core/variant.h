@@ -55,14 +55,14 @@ class LaunchFunction {
 // The compiled half of a variant that a shared library brings.
 class VariantCode : public PlanFunction {
  public:
-  // Loads the library unless it is loaded. Whoever must not load later calls it first; everything
-  // else here does by itself.
+  // Loads the library unless it is loaded, as far as planning and launching need it. Whoever must
+  // not load later calls it first; everything else here does by itself.
   virtual absl::Status Load() const = 0;
   // The device's context is current. What it returns holds the library.
   virtual absl::StatusOr<std::unique_ptr<LaunchFunction>> Open(
       const DeviceInfo& device, absl::Span<const int64_t> tunable_values) const = 0;
-  // What an approximate variant computes with one config, in float64 on the host. As
-  // Operation::Reference. kUnimplemented where there is none.
+  // What an approximate variant computes with its quality tunables' values, in float64 on the host.
+  // As Operation::Reference. kUnimplemented where there is none.
   virtual absl::StatusOr<std::vector<ReferenceOutput>> Reference(
       const AxisVector& axes, absl::Span<const int64_t> tunable_values,
       absl::Span<const TensorView> inputs, int threads) const;

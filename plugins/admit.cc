@@ -130,8 +130,9 @@ absl::StatusOr<std::vector<Tunable>> AdmitTunables(const Manifest& m, const OpSp
     const bool unused = usage.plan.count(tunable.name) + usage.entries.count(tunable.name) +
                             usage.sources.count(tunable.name) ==
                         0;
-    if (entry.inherited && unused) continue;
-    KVR_RETURN_IF_ERROR(use);
+    // A reference function reads the values by their order, so none may go.
+    if (entry.inherited && unused && !m.HasReferenceFunction()) continue;
+    if (!entry.inherited || !unused) KVR_RETURN_IF_ERROR(use);
     if (tunable.scope == Scope::kQuality && semantics == Semantics::kExact) {
       return Invalid(entry.at,
                      StrCat("tunable '", tunable.name,
@@ -243,10 +244,6 @@ absl::StatusOr<Variant> Admit(Manifest m, const OpSpec& op) {
   v.plugin = m.plugin;
 
   KVR_ASSIGN_OR_RETURN(v.semantics, ParseSemantics(*m.semantics));
-  if (v.is_baseline && v.semantics != Semantics::kExact) {
-    return Invalid(m.baseline->at, "an approximate variant cannot be the baseline",
-                   "state baseline = false: the baseline is what every miss falls back to");
-  }
   KVR_ASSIGN_OR_RETURN(v.targets,
                        m.cubins.empty() ? CheckTargets(*m.targets, m.at) : CubinTargets(m));
   KVR_RETURN_IF_ERROR(CheckHost(m, v.targets));
@@ -269,11 +266,12 @@ absl::StatusOr<Variant> Admit(Manifest m, const OpSpec& op) {
     v.cubins.push_back({cubin.target.value, ToSource(cubin.file)});
   }
   v.has_launch_function = m.HasLaunchFunction();
-  if (m.HasPlanFunction() || v.has_launch_function) {
-    v.code = MakeVariantCode(v.op, m.plan_code, m.launch_code);
+  v.has_reference_function = m.HasReferenceFunction();
+  if (m.HasPlanFunction() || v.has_launch_function || v.has_reference_function) {
+    v.code = MakeVariantCode(op, m.plan_code, m.launch_code, m.reference_code);
   }
   if (m.HasPlanFunction()) v.plan.function = v.code;
-  v.fingerprint = FingerprintVariant(v, {&m.plan_code, &m.launch_code});
+  v.fingerprint = FingerprintVariant(v, {&m.plan_code, &m.launch_code, &m.reference_code});
   return v;
 }
 

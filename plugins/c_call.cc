@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "core/status.h"
 #include "core/strings.h"
@@ -38,6 +39,16 @@ absl::StatusCode ToCode(int code) {
 }
 
 }  // namespace
+
+std::vector<kvr_tensor> ToC(absl::Span<const TensorView> views) {
+  std::vector<kvr_tensor> tensors;
+  for (const TensorView& view : views) tensors.push_back(ToC(view));
+  return tensors;
+}
+
+std::string ItHas(const std::vector<std::string>& names) {
+  return names.empty() ? "it has none" : StrCat("it has ", StrJoin(names, ", "));
+}
 
 absl::Status CallFailed(const PluginLibrary& library, std::string_view function, int code,
                         const CallError& error) {

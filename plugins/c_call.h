@@ -8,9 +8,12 @@
 
 #include <cstdint>
 #include <exception>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "core/device_info.h"
 #include "core/tensor.h"
 #include "plugins/library.h"
@@ -33,10 +36,15 @@ inline kvr_device ToC(const DeviceInfo& info) {
           info.sms,           info.max_threads_per_block, info.smem_per_block, info.l2_bytes};
 }
 
+std::vector<kvr_tensor> ToC(absl::Span<const TensorView> views);
+
 // Room for a function's one line.
 struct CallError {
   char text[512] = {};
 };
+
+// "it has scale_rows/w8, scale_rows/s3", for the fix of what a library lacks.
+std::string ItHas(const std::vector<std::string>& names);
 
 // `function`: "the plan function of scale_rows/w8".
 absl::Status CallFailed(const PluginLibrary& library, std::string_view function, int code,

@@ -4,7 +4,7 @@
 // the first call that needs its code, and stays loaded as long as what is made here.
 //
 // What a function returns is not trusted: codes are those of the ABI or kInternal, messages are cut
-// to one line, exceptions are caught, and an operation's reference must give finite bounds.
+// to one line, exceptions are caught, references must give finite bounds and quality finite values.
 // Errors begin with the plugin and the function.
 //
 // Threading: all of it may be called concurrently.
@@ -20,9 +20,10 @@
 
 namespace kvr {
 
-// `plan` and `launch`: which functions the manifest asks for.
-std::shared_ptr<const VariantCode> MakeVariantCode(std::string op, bundle::CodeEntry plan,
-                                                   bundle::CodeEntry launch);
+// `plan`, `launch` and `reference`: which functions the manifest asks for.
+std::shared_ptr<const VariantCode> MakeVariantCode(const OpSpec& op, bundle::CodeEntry plan,
+                                                   bundle::CodeEntry launch,
+                                                   bundle::CodeEntry reference);
 
 std::unique_ptr<Operation> MakePluginOperation(OpSpec spec,
                                                std::shared_ptr<const PluginLibrary> library);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <tuple>
 
+#include "absl/strings/ascii.h"
 #include "core/names.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -17,6 +18,8 @@ namespace {
 constexpr uint32_t kMaxEntries = 1024;      // of a kind
 constexpr uint32_t kMaxStructBytes = 4096;  // of one struct
 constexpr size_t kMaxNameBytes = 128;
+constexpr uint32_t kMaxMeasures = 16;  // of one operation: they stand in tables
+constexpr size_t kMaxMeasureBytes = 64;
 
 // Of version 1.0, below which no struct may be.
 constexpr uint32_t kPluginBytes = 40, kOperationBytes = 40, kVariantBytes = 56;
@@ -59,6 +62,54 @@ absl::Status CheckName(const char* name, std::string_view which, std::string_vie
   return Refuse(where, StrCat("its ", which, " ", Quoted(text), " is no name"), kFix);
 }
 
+// lower_snake_case, as ledgers and tables show it.
+bool IsMeasureName(std::string_view text) {
+  return !text.empty() && text.size() <= kMaxMeasureBytes && absl::ascii_islower(text[0]) &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '_';
+         });
+}
+
+absl::Status CheckQuality(const kvr_operation& operation, std::string_view where) {
+  const uint32_t count = operation.quality_count;
+  constexpr std::string_view kFix =
+      "set quality_count, quality_names and quality together, or leave out all three";
+  if (count > kMaxMeasures) {
+    return Refuse(where, StrCat("it has ", count, " quality measures"),
+                  StrCat("at most ", kMaxMeasures));
+  }
+  if ((count > 0) != (operation.quality != nullptr)) {
+    return Refuse(where,
+                  count > 0 ? StrCat("it has ", count, " quality measures, and quality is null")
+                            : std::string("it has a quality function and 0 measures"),
+                  kFix);
+  }
+  if ((count > 0) != (operation.quality_names != nullptr)) {
+    return Refuse(where,
+                  count > 0
+                      ? StrCat("it has ", count, " quality measures, and quality_names is null")
+                      : std::string("it has quality_names and 0 measures"),
+                  kFix);
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    const char* name = operation.quality_names[i];
+    const std::string_view text(name == nullptr ? "" : name,
+                                name == nullptr ? 0 : strnlen(name, kMaxMeasureBytes + 1));
+    if (!IsMeasureName(text)) {
+      return Refuse(
+          where, StrCat("quality measure ", i, " has the name ", Quoted(text)),
+          StrCat("names match [a-z][a-z0-9_]*, at most ", kMaxMeasureBytes, " characters"));
+    }
+    for (uint32_t j = 0; j < i; ++j) {
+      if (text == operation.quality_names[j]) {
+        return Refuse(where, StrCat("quality measure '", text, "' is there already"),
+                      "state each once");
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Twice(std::string_view where, std::string_view name) {
   return Refuse(where, StrCat("'", name, "' is there already"), "state each once");
 }
@@ -91,6 +142,7 @@ absl::StatusOr<PluginCode> CheckPlugin(const kvr_plugin* plugin, uint32_t abi_mi
     KVR_ASSIGN_OR_RETURN(const kvr_operation operation,
                          Copy(head.operations[i], kOperationBytes, where));
     KVR_RETURN_IF_ERROR(CheckName(operation.name, "name", where));
+    KVR_RETURN_IF_ERROR(CheckQuality(operation, where));
     for (const kvr_operation& other : code.operations) {
       if (std::strcmp(other.name, operation.name) == 0) return Twice(where, operation.name);
     }

@@ -193,6 +193,11 @@ absl::StatusOr<Manifest> Extend(const Manifest& parent, const Manifest& child) {
     merged.launch_function = child.launch_function;
     merged.launch_code = child.launch_code;
   }
+  const bool turns_exact = child.semantics && child.semantics->value == "exact";
+  if (child.reference_function || turns_exact) {
+    merged.reference_function = child.reference_function;
+    merged.reference_code = child.reference_code;
+  }
   for (TunableEntry& tunable : merged.tunables) tunable.inherited = true;
   ReplaceOrAppend(&merged.tunables, child.tunables);
   MergeLets(&merged.lets, child.lets);

@@ -13,11 +13,12 @@
 //   sources, headers, cubins                  a file replaces the one of that name, or target, at
 //                                             its place; new ones follow
 //   sources / cubins / launch_function        one of them drops the parent's others; cubins also
-//   the
-//                                             parent's targets, a launch function its kernels and
-//                                             tensor maps
+//                                             the parent's targets, a launch function its kernels
+//                                             and tensor maps
 //   plan_values                               replaced as a whole, with the function that gives
-//   them op, name, version, baseline, description  never inherited
+//                                             them
+//   reference_function                        replaced; semantics = "exact" drops the parent's
+//   op, name, version, baseline, description  never inherited
 //
 // An inherited function stays that of the parent's library and variant.
 // An inherited tunable or tensor map that the result uses nowhere is dropped by plugins/admit.h.

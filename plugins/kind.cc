@@ -77,6 +77,32 @@ absl::Status CheckCode(const Manifest& m) {
   if (m.HasLaunchFunction()) {
     KVR_RETURN_IF_ERROR(CheckCode(m.launch_code, "launch_function", m.launch_function->at));
   }
+  if (m.HasReferenceFunction()) {
+    KVR_RETURN_IF_ERROR(
+        CheckCode(m.reference_code, "reference_function", m.reference_function->at));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSemantics(const Manifest& m) {
+  const bool approximate = m.semantics->value == "approximate";
+  if (approximate && m.baseline && m.baseline->value) {
+    return Invalid(m.baseline->at, "an approximate variant cannot be the baseline",
+                   "state baseline = false: the baseline is what every miss falls back to");
+  }
+  if (approximate && !m.HasReferenceFunction()) {
+    return Invalid(m.semantics->at,
+                   "approximate, and no reference function says what it computes: nothing could "
+                   "tell whether it is right",
+                   "state reference_function = true and give the function in a compiled plugin, "
+                   "or extend a variant that has one");
+  }
+  if (!approximate && m.HasReferenceFunction()) {
+    return Invalid(m.reference_function->at,
+                   "reference_function beside semantics = \"exact\": an exact variant is held to "
+                   "the operation's reference",
+                   "remove it, or state semantics = \"approximate\"");
+  }
   return absl::OkStatus();
 }
 
@@ -85,7 +111,8 @@ absl::Status CheckCode(const Manifest& m) {
 absl::Status CheckKind(const Manifest& m) {
   KVR_RETURN_IF_ERROR(CheckComplete(m));
   KVR_RETURN_IF_ERROR(CheckOneKind(m));
-  return CheckCode(m);
+  KVR_RETURN_IF_ERROR(CheckCode(m));
+  return CheckSemantics(m);
 }
 
 absl::StatusOr<std::vector<std::string>> CubinTargets(const Manifest& m) {

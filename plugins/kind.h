@@ -15,7 +15,8 @@
 
 namespace kvr::bundle {
 
-// Does `m`, complete, state one kind with all it needs, and functions that a library has?
+// Does `m`, complete, state one kind with all it needs, and functions that a library has? One that
+// is approximate has a reference function, and one that is exact has none.
 absl::Status CheckKind(const Manifest& m);
 
 // Cubins say themselves what they are for; `targets` beside them may only say the same.

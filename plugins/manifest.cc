@@ -25,13 +25,29 @@ using absl::StatusCode;
 constexpr size_t kMaxNameBytes = 64;
 constexpr size_t kMaxOpNameBytes = 128;
 
-constexpr std::string_view kTopKeys[] = {
-    "schema",      "op",          "name",        "version",
-    "semantics",   "baseline",    "description", "targets",
-    "sources",     "headers",     "cubins",      "launch_function",
-    "plan_values", "constraints", "key_policy",  "host_skip_reason",
-    "extends",     "tunables",    "let",         "workspace",
-    "tensor_map",  "kernel"};
+constexpr std::string_view kTopKeys[] = {"schema",
+                                         "op",
+                                         "name",
+                                         "version",
+                                         "semantics",
+                                         "baseline",
+                                         "description",
+                                         "targets",
+                                         "sources",
+                                         "headers",
+                                         "cubins",
+                                         "launch_function",
+                                         "plan_values",
+                                         "constraints",
+                                         "key_policy",
+                                         "host_skip_reason",
+                                         "extends",
+                                         "tunables",
+                                         "let",
+                                         "workspace",
+                                         "tensor_map",
+                                         "kernel",
+                                         "reference_function"};
 constexpr std::string_view kExtendsKeys[] = {"variant", "version"};
 constexpr std::string_view kTunableKeys[] = {"values", "default", "scope", "description"};
 constexpr std::string_view kRegionKeys[] = {"name", "dtype", "elements", "zeroed"};
@@ -121,6 +137,7 @@ class Parser {
     ParseFiles(top, &m);
     if (const toml::table* cubins = top.Table("cubins")) ParseCubins(*cubins, &m);
     m.launch_function = top.Bool("launch_function");
+    m.reference_function = top.Bool("reference_function");
     m.plan_values = top.Strings("plan_values");
     CheckPlanValues(top, m);
     if (const toml::table* tunables = top.Table("tunables")) ParseTunables(*tunables, &m);
@@ -439,6 +456,7 @@ absl::StatusOr<Manifest> ReadBundle(const BundleFiles& files,
   KVR_RETURN_IF_ERROR(FileLoader(files).LoadAll(&manifest));
   if (manifest.HasPlanFunction()) manifest.plan_code = {library, manifest.name.value};
   if (manifest.HasLaunchFunction()) manifest.launch_code = {library, manifest.name.value};
+  if (manifest.HasReferenceFunction()) manifest.reference_code = {library, manifest.name.value};
   return manifest;
 }
 

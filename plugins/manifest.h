@@ -127,9 +127,9 @@ struct Manifest {
   std::optional<std::vector<Text>> targets, constraints;
   std::vector<FileEntry> sources, headers;
   std::vector<CubinEntry> cubins;
-  std::optional<Flag> launch_function;
+  std::optional<Flag> launch_function, reference_function;
   std::optional<std::vector<Text>> plan_values;
-  CodeEntry launch_code, plan_code;  // of the two above; filled by ReadBundle
+  CodeEntry launch_code, reference_code, plan_code;  // of those above; filled by ReadBundle
   std::vector<TunableEntry> tunables;
   std::vector<LetEntry> lets;
   std::vector<RegionEntry> regions;
@@ -138,6 +138,7 @@ struct Manifest {
 
   bool HasPlanFunction() const { return plan_values && !plan_values->empty(); }
   bool HasLaunchFunction() const { return launch_function && launch_function->value; }
+  bool HasReferenceFunction() const { return reference_function && reference_function->value; }
 };
 
 // `file` is what errors call it. The text is the manifest alone: no file is opened.

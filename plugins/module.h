@@ -25,7 +25,7 @@ struct PluginCode {
 
 // Errors complete "'libx.so' ...". What is refused: another ABI version than `abi_minor` of this
 // major, sizes that are too small, too large for what they hold or absurd, null entries, names that
-// are null, illegal or stated twice.
+// are null, illegal or stated twice, quality measures without their function or the reverse.
 absl::StatusOr<PluginCode> CheckPlugin(const kvr_plugin* plugin, uint32_t abi_minor);
 
 class PluginModule {

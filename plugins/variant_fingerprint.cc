@@ -34,6 +34,7 @@ Fingerprint FingerprintVariant(const Variant& v, absl::Span<const CodeEntry* con
   }
   for (const std::string& value : v.plan.function_values) hasher.Field("plan value", value);
   if (v.has_launch_function) hasher.Field("launch function", "1");
+  if (v.has_reference_function) hasher.Field("reference function", "1");
   for (const Expr& constraint : v.plan.constraints) hasher.Field("constraint", constraint.text());
   for (const PlanProgram::Let& let : v.plan.lets) {
     hasher.Field("let", let.name).Field("value", let.value.text());

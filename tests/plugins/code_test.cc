@@ -238,7 +238,7 @@ constexpr Fault kGenerators[] = {
     {"silent", "fails without saying why"},
     {"null plugin", "it is null"},
     {"entry throws", "throws from kvr_plugin_v1"},
-    {"other abi", "it is of plugin ABI 9.0, and its section of 1.0"},
+    {"other abi", "it is of plugin ABI 9.1, and its section of 1.1"},
     {"small", "size 12 is too small, version 1.0 has 40"},
     {"no code", "no code for operation scale_rows"},
     {"other operation", "it has other"},
@@ -282,6 +282,86 @@ TEST_P(FaultyVariant, IsContained) {
 }
 constexpr Fault kVariants[] = {{"throw", ""}, {"moved arrays", ""}};
 INSTANTIATE_TEST_SUITE_P(Plugin, FaultyVariant, testing::ValuesIn(kVariants), TestName);
+
+TEST_F(Code, PluginOfTheFirstAbiIsServedAsEver) {
+  const Scan scan = ScanDemo("kvr_test_abi_1_0");
+  const Operation& op = *scan.operations[0];
+  Inputs inputs(op.spec(), kAxes);
+  ASSERT_TRUE(op.Generate(kAxes, 1, inputs.views).ok());
+  const auto exact = op.Reference(kAxes, inputs.views, 1);
+  ASSERT_TRUE(exact.ok()) << exact.status();
+  const auto measures = op.Quality(kAxes, inputs.views, {}, *exact);
+  ASSERT_TRUE(measures.ok()) << measures.status();
+  EXPECT_TRUE(measures->empty());
+  EXPECT_THAT(Values(*FindVariant(scan, "planned"), 1), ElementsAre(3, 7));
+  EXPECT_TRUE(FindVariant(scan, "launched")->code->Open({.target = "host"}, {3}).ok());
+  EXPECT_EQ(FindVariant(scan, "planned")
+                ->code->Reference(kAxes, std::vector<int64_t>{1}, inputs.views, 1)
+                .status()
+                .code(),
+            absl::StatusCode::kUnimplemented);
+}
+
+class Approximate : public Code {
+ protected:
+  void SetUp() override {
+    Code::SetUp();
+    Copy("kvr_test_approximate", "p/plugin.so");
+    scan_ = ScanAll({"p"});
+    for (const Rejection& r : scan_.rejections) ADD_FAILURE() << r.path << "\n" << r.status;
+    ASSERT_EQ(scan_.variants.size(), 4u);
+    inputs_ = std::make_unique<Inputs>(op().spec(), kAxes);
+    ASSERT_TRUE(op().Generate(kAxes, 3, inputs_->views).ok());
+  }
+  void TearDown() override {
+    scan_ = Scan();
+    Code::TearDown();
+  }
+  const Operation& op() const { return *scan_.operations[0]; }
+  Scan scan_;
+  std::unique_ptr<Inputs> inputs_;
+};
+
+TEST_F(Approximate, ReferenceIsOfTheConfigAndInheritedWithTheLibrary) {
+  const auto exact = op().Reference(kAxes, inputs_->views, 1);
+  ASSERT_TRUE(exact.ok());
+  EXPECT_FALSE(FindVariant(scan_, "exact")->has_reference_function);
+  for (const char* name : {"coarse", "fine"}) {
+    const Variant& variant = *FindVariant(scan_, name);
+    EXPECT_TRUE(variant.has_reference_function);
+    EXPECT_EQ(variant.semantics, Semantics::kApproximate);
+    for (const int64_t grains : {1, 8}) {
+      const std::vector<int64_t> values = {grains, 0, 32};
+      const auto own = variant.code->Reference(kAxes, values, inputs_->views, 2);
+      ASSERT_TRUE(own.ok()) << own.status();
+      ASSERT_EQ(own->size(), 1u);
+      for (size_t i = 0; i < 15; ++i) {
+        EXPECT_NEAR((*own)[0].expected[i], (*exact)[0].expected[i], 1.0 / grains);
+        EXPECT_EQ((*own)[0].expected[i] * grains / 2,
+                  std::round((*own)[0].expected[i] * grains / 2));
+      }
+    }
+    const auto refused = variant.code->Reference(kAxes, std::vector<int64_t>{1}, inputs_->views, 1);
+    EXPECT_THAT(std::string(refused.status().message()),
+                AllOf(HasSubstr("the reference function of scale_rows/coarse: 1 tunables"),
+                      HasSubstr("plugin 'kvr_test_approximate'")));
+  }
+}
+
+TEST_F(Approximate, QualityIsMeasuredFromWhatAKernelWrote) {
+  const auto exact = op().Reference(kAxes, inputs_->views, 1);
+  ASSERT_TRUE(exact.ok());
+  std::vector<float> y(15);
+  for (size_t i = 0; i < y.size(); ++i) y[i] = static_cast<float>((*exact)[0].expected[i]);
+  const std::vector<TensorView> outputs = {{y.data(), DType::kF32, 2, {3, 5}}};
+  const auto same = op().Quality(kAxes, inputs_->views, outputs, *exact);
+  ASSERT_TRUE(same.ok()) << same.status();
+  ASSERT_EQ(same->size(), 2u);
+  EXPECT_EQ((*same)[0].name, "rows_changed");
+  EXPECT_EQ((*same)[0].value, 0.0);
+  y[7] += 1;
+  EXPECT_EQ(op().Quality(kAxes, inputs_->views, outputs, *exact)->at(0).value, 1.0 / 3);
+}
 
 TEST_F(Code, FunctionsThatTheManifestAsksForMustNotBeNull) {
   setenv("KVR_TEST_FAULT", "null functions", 1);

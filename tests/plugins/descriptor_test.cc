@@ -65,7 +65,7 @@ TEST(Descriptor, LargerOnesMustBeZeroWhereTheyAreUnknown) {
   d.variants[0] = &newer.known;
   EXPECT_TRUE(CheckPlugin(&d.plugin, 3).ok());
   newer.more[2] = 1;
-  EXPECT_THAT(d.Refusal(), HasSubstr("variant 0: it uses byte 72"));
+  EXPECT_THAT(d.Refusal(), HasSubstr("variant 0: it uses byte 80"));
   newer.known.size = sizeof(kvr_variant);
   EXPECT_TRUE(CheckPlugin(&d.plugin, 3).ok());
   newer.known.size = 1u << 30;
@@ -100,6 +100,59 @@ TEST(Descriptor, AbsurdCountsAndNamesAreRefused) {
   const std::string endless(100000, 'a');
   d.variant.name = endless.c_str();
   EXPECT_THAT(d.Refusal(), HasSubstr("is no name"));
+}
+
+// What lies behind a struct of version 1.0 is not of it, whatever it is.
+TEST(Descriptor, StructsOfTheFirstVersionAreComplete) {
+  Descriptor d;
+  std::memset(reinterpret_cast<char*>(&d.operation) + 40, 0xff, sizeof(kvr_operation) - 40);
+  std::memset(reinterpret_cast<char*>(&d.variant) + 56, 0xff, sizeof(kvr_variant) - 56);
+  d.operation.size = 40;
+  d.variant.size = 56;
+  d.plugin.abi_minor = 0;
+  const absl::StatusOr<PluginCode> code = CheckPlugin(&d.plugin, 0);
+  ASSERT_TRUE(code.ok()) << code.status();
+  EXPECT_EQ(code->operations[0].quality_count, 0u);
+  EXPECT_EQ(code->operations[0].quality, nullptr);
+  EXPECT_EQ(code->variants[0].reference, nullptr);
+}
+
+int NoQuality(const int64_t*, uint32_t, const kvr_tensor*, uint32_t, const kvr_tensor*,
+              const kvr_expected*, uint32_t, double*, char*, size_t) {
+  return KVR_OK;
+}
+
+TEST(Descriptor, QualityIsStatedWhole) {
+  const char* names[] = {"kept", "kept_2"};
+  Descriptor d;
+  d.operation.quality_count = 2;
+  EXPECT_THAT(d.Refusal(), HasSubstr("it has 2 quality measures, and quality is null"));
+  d.operation.quality = NoQuality;
+  EXPECT_THAT(d.Refusal(), HasSubstr("it has 2 quality measures, and quality_names is null"));
+  d.operation.quality_names = names;
+  EXPECT_TRUE(CheckPlugin(&d.plugin, 3).ok());
+  d.operation.quality_count = 17;
+  EXPECT_THAT(d.Refusal(), HasSubstr("it has 17 quality measures"));
+  d.operation.quality_count = 0;
+  EXPECT_THAT(d.Refusal(), HasSubstr("it has a quality function and 0 measures"));
+  d.operation.quality = nullptr;
+  EXPECT_THAT(d.Refusal(), HasSubstr("it has quality_names and 0 measures"));
+}
+
+TEST(Descriptor, NamesOfMeasuresAreLowerSnakeCaseAndDiffer) {
+  const char* names[] = {"kept", "kept"};
+  Descriptor d;
+  d.operation.quality_count = 2;
+  d.operation.quality = NoQuality;
+  d.operation.quality_names = names;
+  EXPECT_THAT(d.Refusal(), HasSubstr("quality measure 'kept' is there already"));
+  const std::string endless(100000, 'a');
+  for (const char* name : {"", "Kept", "y.cosine", "2x", "\xff", endless.c_str()}) {
+    names[1] = name;
+    EXPECT_THAT(d.Refusal(), HasSubstr("quality measure 1 has the name"));
+  }
+  names[1] = nullptr;
+  EXPECT_THAT(d.Refusal(), HasSubstr("quality measure 1 has the name ''"));
 }
 
 TEST(Descriptor, DuplicatesAreRefused) {

@@ -80,6 +80,28 @@ block = [32]
 args = ["x", "factor", "y", "sums"]
 )toml";
 
+constexpr std::string_view kRough = R"toml(schema = 1
+op = "scale_rows"
+name = "rough"
+version = "1.0.0"
+semantics = "approximate"
+targets = ["sm_80+", "host"]
+sources = ["scale.cu"]
+reference_function = true
+
+[tunables.K]
+values = [1, 2]
+default = 1
+scope = "quality"
+
+[[kernel]]
+name = "scale"
+entry = "scale_rows"
+grid = ["rows * K"]
+block = [32]
+args = ["x", "y", "sums"]
+)toml";
+
 // A shared library made to pass for a cubin; its one function is kvr_plugin_v1.
 std::string Cubin(uint32_t sm = 90) {
   std::string elf = ReadFile(FixturePlugin("kvr_test_bare"));
@@ -206,6 +228,36 @@ TEST_F(Kinds, ChildOfAnotherKindDropsWhatItsParentLaunches) {
   EXPECT_EQ(v->code, nullptr);
 }
 
+TEST_F(Kinds, ApproximateVariantHasAReferenceFunction) {
+  const absl::StatusOr<Variant> v = Admit(kRough);
+  ASSERT_TRUE(v.ok()) << v.status();
+  EXPECT_TRUE(v->has_reference_function);
+  EXPECT_EQ(v->plan.function, nullptr);
+  EXPECT_NE(v->code, nullptr);
+  // The statement, and the library that says what is right, are of the fingerprint.
+  library_ = *PluginLibrary::Read(FixturePlugin("kvr_test_rebuilt"), nullptr);
+  EXPECT_NE(Admit(kRough)->fingerprint, v->fingerprint);
+}
+
+TEST_F(Kinds, ReferenceFunctionIsInheritedReplacedAndDropped) {
+  absl::StatusOr<Variant> v =
+      AdmitChild(kRough, Child("[[kernel]]\nname = \"scale\"\ngrid = [\"rows\"]\n"));
+  ASSERT_TRUE(v.ok()) << v.status();
+  EXPECT_TRUE(v->has_reference_function);
+  // The function gets K at its place, though nothing else uses it any longer.
+  ASSERT_EQ(v->tunables.size(), 1u);
+  EXPECT_EQ(v->tunables[0].name, "K");
+
+  v = AdmitChild(kRough, Child("reference_function = false\n"));
+  EXPECT_THAT(std::string(What(v.status())), HasSubstr("no reference function says"));
+
+  v = AdmitChild(kRough, Child("semantics = \"exact\"\n[tunables.K]\nvalues = [1]\n"
+                               "default = 1\nscope = \"launch\"\n"));
+  ASSERT_TRUE(v.ok()) << v.status();
+  EXPECT_FALSE(v->has_reference_function);
+  EXPECT_EQ(v->code, nullptr);
+}
+
 TEST_F(Kinds, ChildInheritsAddsAndDropsTensorMaps) {
   absl::StatusOr<Variant> v =
       AdmitChild(kPlanned, Child("[[tensor_map]]\nname = \"rows\"\nswizzle = 32\n"));
@@ -307,6 +359,12 @@ const Fault kFaults[] = {
      "target"},
     {"CubinEntry", kPrebuilt, "kvr_plugin_v1", "kvr_plugin_v2", 10,
      "has no function 'kvr_plugin_v2'", "did you mean 'kvr_plugin_v1'"},
+    {"ApproximateWithoutReference", kRough, "reference_function = true", "", 5,
+     "approximate, and no reference function says what it computes", "reference_function = true"},
+    {"ExactWithReference", kPlanned, "plan_values", "reference_function = true\nplan_values", 9,
+     "reference_function beside semantics = \"exact\"", "remove it"},
+    {"ReferenceAsText", kRough, "_function = true", "_function = \"yes\"", 8, "is a string",
+     "true or false"},
     {"CubinIsNumber", kPrebuilt, "\"scale.cubin\"", "7", 6, "is an integer", "a string"},
 };
 
@@ -315,7 +373,7 @@ INSTANTIATE_TEST_SUITE_P(Manifest, RejectedKind, testing::ValuesIn(kFaults),
 
 TEST_F(Kinds, DirectoryRunsNoCode) {
   library_ = nullptr;
-  for (std::string_view manifest : {kPlanned, kLaunched}) {
+  for (std::string_view manifest : {kPlanned, kLaunched, kRough}) {
     const absl::Status status = Admit(manifest).status();
     EXPECT_THAT(std::string(What(status)), HasSubstr("needs code, and a bundle runs none"));
     EXPECT_THAT(std::string(Fix(status)), HasSubstr("kvr_add_plugin"));

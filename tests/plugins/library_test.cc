@@ -149,7 +149,7 @@ TEST_F(Library, OtherFilesAreNamedForWhatTheyAre) {
 TEST_F(Library, OtherAbiVersionIsRefusedNamingBoth) {
   WriteHeader("KVRPLUG1", 8, Bytes(2, 4) + Bytes(5, 4));
   EXPECT_THAT(Refusal(),
-              AllOf(HasSubstr("is made for plugin ABI 2.5"), HasSubstr("this kvr has 1.0")));
+              AllOf(HasSubstr("is made for plugin ABI 2.5"), HasSubstr("this kvr has 1.1")));
 }
 
 TEST_F(Library, DamagedRecordsAreRefused) {
@@ -159,7 +159,7 @@ TEST_F(Library, DamagedRecordsAreRefused) {
   EXPECT_THAT(Refusal(), HasSubstr("a file comes before KVR_PLUGIN"));
   WritePatched("KVRFILE1", "KVRPLUG1");
   EXPECT_THAT(Refusal(), HasSubstr("KVR_PLUGIN stands a second time"));
-  WriteHeader("KVRFILE1", 12, Bytes(1, 4));
+  WriteHeader("KVRFILE1", 12, Bytes(KVR_ABI_MINOR + 1, 4));
   EXPECT_THAT(Refusal(), HasSubstr("another ABI version than the first"));
   for (uint64_t size : {uint64_t{1} << 20, ~uint64_t{0}, ~uint64_t{0} - 40}) {
     WriteHeader("KVRFILE1", 16, Bytes(size, 8));
