@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <set>
 
@@ -417,7 +419,22 @@ TEST_P(MlaFp8, OnlyRowsThatAListNamesAreNumbers) {
   EXPECT_NEAR(squares / (layout().key_dims() * (named.size() - named.count(-1))), 0.9, 0.3);
 }
 
-INSTANTIATE_TEST_SUITE_P(, MlaFp8, ::testing::Values(Form{"mla_sparse_decode_fp8", kV4}),
+// A bundle holds all its files, so the two baselines hold the same ones twice.
+TEST(MlaFp8Baselines, DifferInTheRowAlone) {
+  const auto read = [](const std::string& op, const char* file) {
+    std::ifstream in(std::string(KVR_SOURCE_DIR "/variants/") + op + "/baseline/" + file);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  for (const char* file : {"tile.cuh", "scores.cuh", "softmax.cuh", "split.cu", "merge.cu"}) {
+    const std::string v4 = read("mla_sparse_decode_fp8", file);
+    EXPECT_FALSE(v4.empty()) << file;
+    EXPECT_EQ(v4, read("mla_sparse_decode_fp8_v32", file)) << file;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, MlaFp8,
+                         ::testing::Values(Form{"mla_sparse_decode_fp8", kV4},
+                                           Form{"mla_sparse_decode_fp8_v32", kV32}),
                          [](const auto& form) { return std::string(form.param.op); });
 
 }  // namespace

@@ -15,22 +15,28 @@ namespace {
 // What one process can address.
 constexpr int64_t kAddressSpace = int64_t{1} << 47;
 
-// Shapes that an operation's own arithmetic makes awkward, beside those that follow from its axes.
-// Axes left out take their defaults.
+// Shapes that an operation's own arithmetic makes awkward, beside those that follow from its axes;
+// for all ops whose name begins so, as far as they are legal. Axes left out take their defaults.
 const struct {
-  std::string_view op;
-  Axes axes;
+  std::string_view ops, axes;
 } kAwkward[] = {
-    {"mla_sparse_decode",
-     {{"num_tokens", 1}, {"num_qo_heads", 1}, {"page_size", 1}, {"num_pages", 1}, {"topk", 1}}},
-    {"mla_sparse_decode",
-     {{"num_tokens", 1}, {"num_qo_heads", 128}, {"page_size", 16}, {"num_pages", 8}, {"topk", 37}}},
-    {"mla_sparse_decode",
-     {{"num_tokens", 3}, {"num_qo_heads", 17}, {"page_size", 64}, {"num_pages", 2}, {"topk", 130}}},
-    {"mla_sparse_decode",
-     {{"num_tokens", 1}, {"num_qo_heads", 16}, {"page_size", 64}, {"num_pages", 9}, {"topk", 577}}},
-    {"mla_sparse_decode",
-     {{"num_tokens", 19}, {"num_qo_heads", 1}, {"page_size", 3}, {"num_pages", 5}, {"topk", 33}}},
+    {"mla_sparse_decode", "num_tokens=1,num_qo_heads=1,page_size=1,num_pages=1,topk=1"},
+    {"mla_sparse_decode", "num_tokens=1,num_qo_heads=128,page_size=16,num_pages=8,topk=37"},
+    {"mla_sparse_decode", "num_tokens=3,num_qo_heads=17,page_size=64,num_pages=2,topk=130"},
+    {"mla_sparse_decode", "num_tokens=1,num_qo_heads=16,page_size=64,num_pages=9,topk=577"},
+    {"mla_sparse_decode", "num_tokens=19,num_qo_heads=1,page_size=3,num_pages=5,topk=33"},
+    {"mla_sparse_decode_fp8",
+     "num_tokens=1,num_qo_heads=1,page_size=2,num_pages=1,topk=1,extra_page_size=2,"
+     "extra_num_pages=1,extra_topk=1"},
+    {"mla_sparse_decode_fp8",
+     "num_tokens=3,num_qo_heads=17,page_size=64,num_pages=2,topk=130,extra_page_size=16,"
+     "extra_num_pages=3,extra_topk=33"},
+    {"mla_sparse_decode_fp8",
+     "num_tokens=1,num_qo_heads=128,page_size=64,num_pages=9,topk=577,extra_page_size=64,"
+     "extra_num_pages=2,extra_topk=65"},
+    {"mla_sparse_decode_fp8",
+     "num_tokens=19,num_qo_heads=1,page_size=4,num_pages=5,topk=7,extra_page_size=0,"
+     "extra_num_pages=0,extra_topk=0"},
 };
 
 std::vector<size_t> FreeAxes(const OpSpec& op) {
@@ -183,8 +189,8 @@ std::vector<AxisVector> TileShapes(const OpSpec& op, absl::Span<const int64_t> t
 std::vector<AxisVector> AwkwardShapes(const OpSpec& op) {
   Shapes shapes(op);
   for (const auto& awkward : kAwkward) {
-    if (awkward.op != op.name) continue;
-    const absl::StatusOr<AxisVector> axes = ResolveAxes(op, awkward.axes);
+    if (op.name.rfind(awkward.ops, 0) != 0) continue;
+    const absl::StatusOr<AxisVector> axes = ResolveAxes(op, ParseAxes(awkward.axes).value());
     if (axes.ok()) shapes.Add(*axes);
   }
   return shapes.Take();

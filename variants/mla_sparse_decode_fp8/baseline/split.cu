@@ -83,9 +83,11 @@ __global__ void __launch_bounds__(kWarps* kvr::kWarpLanes)
 
   kvr::WaitForCopies<kStages - 1>();
   if (begin < end) gather.Widen(shared, 0, shared.tiles[0]);
-  int stage = 0;  // of `tile`, widened already
+  int stage = 0;   // where `tile` has been copied to
+  int buffer = 0;  // where it is widened
   for (int tile = begin; tile < end; ++tile) {
-    const typename Tile::Widened& now = shared.tiles[(tile - begin) % 2];
+    const typename Tile::Widened& now = shared.tiles[buffer];
+    buffer ^= 1;
     if (tile + kStages < end) gather.Copy(shared, stage, tile + kStages);
     kvr::CommitCopies();  // perhaps empty: the count of groups must not depend on the tile
     stage = stage + 1 == kStages ? 0 : stage + 1;
@@ -93,7 +95,7 @@ __global__ void __launch_bounds__(kWarps* kvr::kWarpLanes)
 
     mla::PartialScores<Tile>(query, now, shared);
     kvr::WaitForCopies<kStages - 1>();
-    if (tile + 1 < end) gather.Widen(shared, stage, shared.tiles[(tile + 1 - begin) % 2]);
+    if (tile + 1 < end) gather.Widen(shared, stage, shared.tiles[buffer]);
     __syncthreads();
     mla::Scores<Tile> scores;
     mla::SumScores<Tile>(shared, scores);

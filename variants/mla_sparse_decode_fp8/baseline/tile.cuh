@@ -107,16 +107,14 @@ template <class Tile>
 struct Gather {
   const List &first_list, &second_list;
   int first_tiles;  // of the first list
-  int slots;        // a bit per stage: is the copied row's slot odd
-  int keeps;        // a bit per stage: is there a row at all
+  int states;       // two bits per stage: is there a row, and is its slot odd
   int next_slot;    // of this thread's row in the next tile to copy
 
   KVR_DEVICE Gather(const List& first, const List& second)
       : first_list(first),
         second_list(second),
         first_tiles(first.template Tiles<Tile>()),
-        slots(0),
-        keeps(0),
+        states(0),
         next_slot(-1) {}
 
   KVR_DEVICE static int Row() { return static_cast<int>(threadIdx.x) / Tile::kThreadsPerRow; }
@@ -151,8 +149,8 @@ struct Gather {
         kvr::CopyAsync16(&shared.raw[stage][i][threadIdx.x], row.Piece(Piece(i)), keep);
       }
     }
-    slots = (slots & ~(1 << stage)) | (slot % 2) << stage;
-    keeps = (keeps & ~(1 << stage)) | static_cast<int>(keep) << stage;
+    const int state = static_cast<int>(keep) + slot % 2 * 2;
+    states = (states & ~(3 << 2 * stage)) | state << 2 * stage;
     next_slot = Slot(tile + 1);
   }
 
@@ -164,23 +162,28 @@ struct Gather {
       const int piece = Piece(i);
       const uint4* raw = &shared.raw[stage][i][threadIdx.x];
       if (piece < kCodePieces) {
+        // Neighbours write 32 bytes apart: were all to begin with their lower half, 8 lanes would
+        // meet in 16 of the 32 banks.
+        const bool high_first = Tile::kThreadsPerRow >= 8 && piece / 4 % 2 == 1;
         const uint4 codes = *raw;
-        uint32_t a[2], b[2], c[2], d[2];
-        kvr::E4m3x4ToBf16(codes.x, a);
-        kvr::E4m3x4ToBf16(codes.y, b);
-        kvr::E4m3x4ToBf16(codes.z, c);
-        kvr::E4m3x4ToBf16(codes.w, d);
         __nv_bfloat16* dims = &to.rows[Row()][piece * kPiece];
-        kvr::Store<uint4>(dims, make_uint4(a[0], a[1], b[0], b[1]));
-        kvr::Store<uint4>(dims + 8, make_uint4(c[0], c[1], d[0], d[1]));
+#pragma unroll
+        for (int turn = 0; turn < 2; ++turn) {
+          const int half = turn ^ static_cast<int>(high_first);
+          uint32_t low[2], high[2];
+          kvr::E4m3x4ToBf16(half == 0 ? codes.x : codes.z, low);
+          kvr::E4m3x4ToBf16(half == 0 ? codes.y : codes.w, high);
+          kvr::Store<uint4>(dims + half * (kPiece / 2),
+                            make_uint4(low[0], low[1], high[0], high[1]));
+        }
       } else if (piece < kCodePieces + kRopePieces) {
         kvr::Store<uint4>(&to.rows[Row()][kCodes + (piece - kCodePieces) * (kPiece / 2)], *raw);
       } else if (piece < kPieces) {
-        const RowScales scales(raw, slots >> stage & 1);
+        const RowScales scales(raw, states >> (2 * stage + 1) & 1);
 #pragma unroll
         for (int group = 0; group < kGroups - 1; ++group) to.scales[group][Row()] = scales[group];
         to.scales[kGroups - 1][Row()] = 1;
-        to.kept[Row()] = keeps >> stage & 1;
+        to.kept[Row()] = states >> 2 * stage & 1;
       }
     }
   }
