@@ -33,7 +33,7 @@ class AddedDirectory(unittest.TestCase):
         for house in ("cmake", "sdk", "variants"):
             # Of the operations `null` alone: the smallest is enough, and builds fastest.
             shutil.copytree(os.path.join(SOURCE, house), self.path(house),
-                            ignore=shutil.ignore_patterns("*_decode"))
+                            ignore=shutil.ignore_patterns("*_decode*"))
         with open(self.path("CMakeLists.txt"), "w", encoding="utf-8") as file:
             file.write(PROJECT)
         subprocess.run([CMAKE, "-G", "Ninja", "-S", self.root, "-B", self.path("build")], check=True,
@@ -74,6 +74,11 @@ class AddedDirectory(unittest.TestCase):
 
         self.clone("null/baseline", "null/added", "added", ["variant.toml"])
         self.clone("null/planned", "null/coded", "coded", ["variant.toml", "plan.c"])
+        # A compiled variant links what its operation has beside op.c.
+        with open(self.path("variants/null/shared.c"), "w", encoding="utf-8") as file:
+            file.write("int shared(void);\nint shared(void) { return 1; }\n")
+        with open(self.path("variants/null/coded/plan.c"), "a", encoding="utf-8") as file:
+            file.write("int shared(void);\nint uses_shared(void);\nint uses_shared(void) { return shared(); }\n")
         with_variants = self.variants()
         self.assertEqual(set(with_variants["null"]) - set(shipped["null"]), {"added", "coded"})
         self.assertEqual(with_variants["null"]["added"], "null")
@@ -92,6 +97,7 @@ class AddedDirectory(unittest.TestCase):
 
         for removed in ("other", "null/added", "null/coded"):
             shutil.rmtree(self.path("variants", removed))
+        os.remove(self.path("variants/null/shared.c"))
         self.assertEqual(self.variants(), shipped)
 
 
