@@ -19,6 +19,7 @@ inline constexpr int kValueDims = 512;               // the first ones of a key
 // Dims that share a scale. RoPE is the last group; its scale is 1.
 inline constexpr int kGroupDims = 128;
 inline constexpr int kGroups = kCodes / kGroupDims + 1;
+inline constexpr bool kScalesArePowersOfTwo = false;
 
 // A row is copied in pieces of 16 bytes: those of codes, those of RoPE, and one with the scales.
 inline constexpr int kPiece = 16;

@@ -129,23 +129,36 @@ struct Softmax {
 
 // A lane's share of the probabilities times the scales of one group of dims, as bf16 A fragments:
 // two neighbouring D tiles are one A tile. bf16 has the range of fp32, so no scale is too large.
+//
+// Rounding p * scale to bf16 errs by the same for all dims of the group. Where the scale is a power
+// of two that is the error of p, 0 for the largest; else not even a single token would come out
+// right to less than 2^-8, so the remainder is a second fragment.
 template <class Tile>
-KVR_DEVICE void ScaledProbabilities(const Scores<Tile>& p, const float* scales,
-                                    uint32_t (&a)[Tile::kHeadTiles][Tile::kTokenSteps][4]) {
-  const int t = kvr::LaneIndex() % 4;
+struct ScaledProbabilities {
+  static constexpr int kParts = kScalesArePowersOfTwo ? 1 : 2;
+  uint32_t a[kParts][Tile::kHeadTiles][Tile::kTokenSteps][4];
+
+  KVR_DEVICE ScaledProbabilities(const Scores<Tile>& p, const float* scales) {
+    const int t = kvr::LaneIndex() % 4;
 #pragma unroll
-  for (int n = 0; n < Tile::kTokenTiles; ++n) {
-    const float2 scale = kvr::Load<float2>(scales + n * kFragmentN + 2 * t);
+    for (int n = 0; n < Tile::kTokenTiles; ++n) {
+      const float2 scale = kvr::Load<float2>(scales + n * kFragmentN + 2 * t);
 #pragma unroll
-    for (int m = 0; m < Tile::kHeadTiles; ++m) {
+      for (int m = 0; m < Tile::kHeadTiles; ++m) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        a[m][n / 2][half + n % 2 * 2] =
-            kvr::PackBf16x2(p[m][n][2 * half] * scale.x, p[m][n][2 * half + 1] * scale.y);
+        for (int half = 0; half < 2; ++half) {
+          float x = p[m][n][2 * half] * scale.x, y = p[m][n][2 * half + 1] * scale.y;
+#pragma unroll
+          for (int part = 0; part < kParts; ++part) {
+            const uint32_t pair = kvr::PackBf16x2(x, y);
+            a[part][m][n / 2][half + n % 2 * 2] = pair;
+            x -= kvr::LowBf16(pair), y -= kvr::HighBf16(pair);
+          }
+        }
       }
     }
   }
-}
+};
 
 // output += P V for this warp's dims of `tile`, P from Softmax::Add.
 template <class Tile>
@@ -157,8 +170,7 @@ KVR_DEVICE void AddValues(const Scores<Tile>& p, const typename Tile::Widened& t
   const int token = lane % 16, dim = first_dim + (lane / 16) * 8;
 #pragma unroll
   for (int group = 0; group < Tile::kWarpGroups; ++group) {
-    uint32_t a[Tile::kHeadTiles][Tile::kTokenSteps][4];
-    ScaledProbabilities<Tile>(p, tile.scales[first_dim / kGroupDims + group], a);
+    const ScaledProbabilities<Tile> scaled(p, tile.scales[first_dim / kGroupDims + group]);
 #pragma unroll
     for (int i = 0; i < Tile::kGroupDimTiles; i += 2) {
       const int n = group * Tile::kGroupDimTiles + i;
@@ -168,8 +180,11 @@ KVR_DEVICE void AddValues(const Scores<Tile>& p, const typename Tile::Widened& t
         kvr::LoadMatrixX4Trans(v, &tile.rows[step * kFragmentK + token][dim + n * kFragmentN]);
 #pragma unroll
         for (int m = 0; m < Tile::kHeadTiles; ++m) {
-          kvr::MmaBf16(output[m][n], a[m][step], v[0], v[1]);
-          kvr::MmaBf16(output[m][n + 1], a[m][step], v[2], v[3]);
+#pragma unroll
+          for (const auto& a : scaled.a) {
+            kvr::MmaBf16(output[m][n], a[m][step], v[0], v[1]);
+            kvr::MmaBf16(output[m][n + 1], a[m][step], v[2], v[3]);
+          }
         }
       }
     }
