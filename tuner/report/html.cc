@@ -7,20 +7,13 @@
 #include "core/strings.h"
 #include "tuner/report/plot.h"
 #include "tuner/report/report.h"
+#include "tuner/report/style.h"
 
 namespace kvr::report {
 namespace {
 
-// Series colours keep their contrast on both grounds and stay apart for the colour-blind (Okabe and
-// Ito's, darkened or lightened a little).
-constexpr std::string_view kStyle = R"css(
-:root { color-scheme: light dark; --ground: #fff; --ink: #1a1c20; --soft: #5d6470; --rule: #e3e6ea;
-  --band: #dfe5ee; --win: #08704a; --loss: #b3401a; --same: #5d6470;
-  --s0: #0067a5; --s1: #b85c00; --s2: #0b7a5b; --s3: #a0467b; --s4: #7a6a00; --s5: #45505e; }
-@media (prefers-color-scheme: dark) { :root { --ground: #14171b; --ink: #e7e9ec; --soft: #9aa3af;
-  --rule: #2b3037; --band: #2a3240; --win: #3fc795; --loss: #ff8a5c; --same: #9aa3af;
-  --s0: #5ab4f0; --s1: #f0a04b; --s2: #3fc795; --s3: #e08cbd; --s4: #d8c64a; --s5: #a9b4c2; } }
-body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 84rem; background: var(--ground);
+constexpr std::string_view kPageStyle =
+    R"css(body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 84rem; background: var(--ground);
   color: var(--ink); font: 1rem/1.55 system-ui, sans-serif; overflow-wrap: break-word; }
 h1 { font-size: 1.6rem; line-height: 1.25; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
 h3 { font-size: 1rem; font-weight: 600; margin: 1.2rem 0 .3rem; }
@@ -57,22 +50,6 @@ figcaption { font-size: .875rem; font-weight: 600; margin-bottom: .2rem; }
 .k0 { background: var(--s0); } .k1 { background: var(--s1); } .k2 { background: var(--s2); }
 .k3 { background: var(--s3); } .k4 { background: var(--s4); } .k5 { background: var(--s5); }
 svg { width: 100%; height: auto; display: block; }
-svg text { fill: var(--soft); font: 12px system-ui, sans-serif; }
-svg .l { fill: var(--ink); } svg .mid { text-anchor: middle; } svg .end { text-anchor: end; }
-svg .grid { stroke: var(--rule); } svg .zero { stroke: var(--soft); }
-svg .session { stroke: var(--rule); stroke-dasharray: 2 3; }
-svg .band { fill: var(--band); } svg .whisker { stroke-width: 2.5; stroke-linecap: round; }
-svg .whisker.win { stroke: var(--win); } svg .whisker.loss { stroke: var(--loss); }
-svg .whisker.same { stroke: var(--same); } svg .median { fill: var(--s0); fill-opacity: .7; }
-svg .dot.win { fill: var(--win); } svg .dot.loss { fill: var(--loss); }
-svg .dot.same { fill: var(--same); } svg .beyond { fill: var(--band); }
-svg .line { fill: none; stroke-width: 2; }
-svg .dots { fill: none; stroke-width: 3; stroke-linecap: round; stroke-opacity: .6; }
-svg .floor { fill: none; stroke: var(--soft); stroke-width: 1.5; stroke-dasharray: 5 4; }
-svg .f0 { fill: var(--s0); } svg .f1 { fill: var(--s1); } svg .f2 { fill: var(--s2); }
-svg .f3 { fill: var(--s3); } svg .f4 { fill: var(--s4); } svg .f5 { fill: var(--s5); }
-svg .c0 { stroke: var(--s0); } svg .c1 { stroke: var(--s1); } svg .c2 { stroke: var(--s2); }
-svg .c3 { stroke: var(--s3); } svg .c4 { stroke: var(--s4); } svg .c5 { stroke: var(--s5); }
 )css";
 
 // Long names of shapes and configs may break after each of their parts.
@@ -228,8 +205,8 @@ std::string ToHtml(const Report& report) {
   std::string out = StrCat(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>",
-      Escaped(report.title), "</title>\n<style>", kStyle, "</style>\n</head>\n<body>\n<h1>",
-      Escaped(report.title), "</h1>\n");
+      Escaped(report.title), "</title>\n<style>\n", kPalette, kPageStyle, kPictureStyle,
+      "</style>\n</head>\n<body>\n<h1>", Escaped(report.title), "</h1>\n");
   if (!report.conclusion.empty()) {
     StrAppend(&out, "<div class=\"verdict\"><div", Columns(report.conclusion), ">\n");
     for (const std::string& text : report.conclusion)

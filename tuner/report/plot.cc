@@ -100,7 +100,12 @@ std::string FunnelPlot(const Funnel& funnel) {
   return out + "</svg>\n";
 }
 
-std::string ScalingPlot(const Scaling& scaling) {
+namespace {
+
+constexpr double kScalingHeight = 300;
+
+// What is drawn, without frame and legend; empty where nothing can be.
+std::string ScalingMarks(const Scaling& scaling) {
   std::vector<double> xs;
   double low_y = INFINITY, high_y = 0;
   const auto include = [&](const std::vector<Scaling::Point>& points) {
@@ -111,11 +116,7 @@ std::string ScalingPlot(const Scaling& scaling) {
       high_y = std::max(high_y, point.us);
     }
   };
-  std::vector<std::string> names;
-  for (const Scaling::Line& line : scaling.lines) {
-    include(line.points);
-    names.push_back(line.name);
-  }
+  for (const Scaling::Line& line : scaling.lines) include(line.points);
   include(scaling.floor);
   if (xs.empty()) return "";
   // A line that is far off the incumbent's must not press the others together.
@@ -134,10 +135,10 @@ std::string ScalingPlot(const Scaling& scaling) {
   low_y *= 0.9;
   high_y *= 1.1;
   const auto [low_x, high_x] = std::minmax_element(xs.begin(), xs.end());
-  constexpr double kHeight = 300, kLeft = 50, kTop = 8, kBottom = 256;
+  constexpr double kLeft = 50, kTop = 8, kBottom = 256;
   const Scale x(*low_x, *high_x, kLeft + 8, kRight - 8, true);
   const Scale y(low_y, high_y, kBottom, kTop, true);
-  std::string out = Open(kHeight, "time over " + scaling.axis + ", " + scaling.rest);
+  std::string out;
   std::vector<double> ticks = LogTicks(low_y, high_y);
   if (ticks.size() < 3) ticks = Ticks(low_y, high_y);
   for (double tick : Spaced(ticks, y, 15)) {
@@ -168,8 +169,8 @@ std::string ScalingPlot(const Scaling& scaling) {
     for (const Scaling::Point& point : scaling.lines[i].points) {
       if (!(point.x > 0) || !(point.us > 0)) continue;
       const std::string css = StrCat("f", colour);
-      const std::string title = StrCat(names[i], ", ", scaling.axis, " ", point.x, ": ",
-                                       MicrosecondsText(point.us), " µs");
+      const std::string title = StrCat(scaling.lines[i].name, ", ", scaling.axis, " ", point.x,
+                                       ": ", MicrosecondsText(point.us), " µs");
       if (point.us < low_y || point.us > high_y) {
         const bool up = point.us > high_y;
         out += Arrow(x(point.x), up ? kTop : kBottom, 0, up ? -1 : 1, css, title);
@@ -178,7 +179,28 @@ std::string ScalingPlot(const Scaling& scaling) {
       }
     }
   }
-  return out + "</svg>\n" + Legend(names, !scaling.floor.empty());
+  return out;
+}
+
+std::vector<std::string> LineNames(const Scaling& scaling) {
+  std::vector<std::string> names;
+  for (const Scaling::Line& line : scaling.lines) names.push_back(line.name);
+  return names;
+}
+
+}  // namespace
+
+std::string ScalingPlot(const Scaling& scaling) {
+  const std::string marks = ScalingMarks(scaling);
+  if (marks.empty()) return "";
+  return Open(kScalingHeight, "time over " + scaling.axis + ", " + scaling.rest) + marks +
+         "</svg>\n" + Legend(LineNames(scaling), !scaling.floor.empty());
+}
+
+std::string ScalingPicture(const Scaling& scaling, std::string_view title) {
+  const std::string marks = ScalingMarks(scaling);
+  if (marks.empty()) return "";
+  return Picture(title, kScalingHeight, marks, LineNames(scaling), !scaling.floor.empty());
 }
 
 }  // namespace kvr::report

@@ -31,6 +31,8 @@ std::string SamplePlot(const Samples& samples);
 std::string FunnelPlot(const Funnel& funnel);
 // Both axes logarithmic.
 std::string ScalingPlot(const Scaling& scaling);
+// The same as a file of its own: with its title, its colours, and its legend inside.
+std::string ScalingPicture(const Scaling& scaling, std::string_view title);
 // A row a band: shaded, with the medians of its sessions.
 std::string NoisePlot(const std::vector<Noise>& noise);
 

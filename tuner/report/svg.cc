@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/strings.h"
+#include "tuner/report/style.h"
 
 namespace kvr::report {
 namespace {
@@ -151,14 +152,56 @@ std::string Rect(double x1, double y, double x2, double height, std::string_view
       std::max(0.0, x2 - x1), height, std::string(css));
 }
 
+namespace {
+
+constexpr std::string_view kFloorName = "the least that memory allows";
+
+}  // namespace
+
 std::string Legend(const std::vector<std::string>& names, bool floor) {
   std::string out = "<div class=\"keys\">";
   for (size_t i = 0; i < names.size(); ++i) {
     StrAppend(&out, "<span><i class=\"k", i % kSeriesColours, "\"></i>", Escaped(names[i]),
               "</span> ");
   }
-  if (floor) out += "<span><i class=\"kf\"></i>the least that memory allows</span>";
+  if (floor) out += "<span><i class=\"kf\"></i>" + std::string(kFloorName) + "</span>";
   return out + "</div>\n";
+}
+
+std::string Picture(std::string_view title, double height, std::string_view marks,
+                    const std::vector<std::string>& names, bool floor) {
+  constexpr double kTitle = 26, kRow = 18, kLeft = 12, kKey = 16, kGap = 18;
+  std::string legend;
+  double x = kLeft, y = kTitle + height + kRow - 6;
+  const auto place = [&](std::string_view name) {  // where its key begins
+    const double wide = kKey + TextWidth(name) + kGap;
+    if (x > kLeft && x + wide > kRight) {
+      x = kLeft;
+      y += kRow;
+    }
+    legend += Text(x + kKey, y, name, "t");
+    x += wide;
+    return x - wide;
+  };
+  for (size_t i = 0; i < names.size(); ++i) {
+    const double at = place(names[i]);
+    legend += Rect(at, y - 9, at + 10, 10, StrCat("f", i % kSeriesColours));
+  }
+  if (floor) {
+    const double at = place(kFloorName);
+    legend += Line(at - 2, y - 4, at + 12, y - 4, "floor");
+  }
+  const double whole = y + 8;
+  return StrCat(
+      absl::StrFormat("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" "
+                      "role=\"img\">\n<title>%s</title>\n<style>\n",
+                      kPlotWidth, whole, Escaped(title)),
+      kPalette, kPictureStyle, "</style>\n",
+      absl::StrFormat("<rect width=\"%.0f\" height=\"%.0f\" fill=\"var(--ground)\"/>\n", kPlotWidth,
+                      whole),
+      Text(kLeft, kTitle - 8, title, "l"),
+      absl::StrFormat("<g transform=\"translate(0 %.0f)\">\n", kTitle), marks, "</g>\n", legend,
+      "</svg>\n");
 }
 
 }  // namespace kvr::report

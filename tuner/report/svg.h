@@ -47,5 +47,8 @@ std::string Dot(double x, double y, double r, std::string_view css, std::string_
 std::string Arrow(double x, double y, int dx, int dy, std::string_view css, std::string_view title);
 std::string Rect(double x1, double y, double x2, double height, std::string_view css);
 std::string Legend(const std::vector<std::string>& names, bool floor = false);
+// An SVG file: `marks` of a picture `height` high between a title and the legend.
+std::string Picture(std::string_view title, double height, std::string_view marks,
+                    const std::vector<std::string>& names, bool floor);
 
 }  // namespace kvr::report

@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 Row RowOf(const std::string& axes, double difference, const std::string& verdict) {
   Row row;
@@ -196,6 +197,20 @@ TEST(Plots, ALineFarFromTheIncumbentsDoesNotPressTheOthersTogether) {
   const std::string plot = ScalingPlot(scaling);
   EXPECT_EQ(Count(plot, "z\" class=\"f1\""), 1u);
   EXPECT_EQ(Count(plot, "<circle"), 3u);
+}
+
+TEST(Plots, APictureIsAFileOfItsOwn) {
+  Scaling scaling{
+      "n", "", {{"a<b", {{1, 9}, {8, 12}}}, {"w8", {{1, 8}, {8, 13}}}}, {{1, 2}, {8, 4}}};
+  const std::string picture = ScalingPicture(scaling, "time & n");
+  EXPECT_THAT(picture, StartsWith("<svg xmlns="));
+  EXPECT_THAT(picture, HasSubstr("<title>time &amp; n</title>"));
+  EXPECT_THAT(picture, HasSubstr(">a&lt;b</text>"));
+  EXPECT_THAT(picture, HasSubstr("--s1:"));
+  EXPECT_EQ(Count(picture, "<circle"), 4u);
+  EXPECT_EQ(Count(picture, "<div"), 0u);
+  EXPECT_EQ(Count(picture, "<g "), Count(picture, "</g>"));
+  EXPECT_EQ(ScalingPicture({"n", "", {}, {}}, "nothing"), "");
 }
 
 TEST(Html, ShowsShapeVerdictAndDifferenceFirstOnATelephone) {
