@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/kernels/entrants.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/status.h"
+#include "core/strings.h"
+#include "registry/selection_file.h"
+#include "tuner/contest.h"
+
+namespace kvr::bench {
+namespace {
+
+absl::StatusOr<VariantPtr> FindExact(const Catalog& catalog, const std::string& op,
+                                     const std::string& name) {
+  KVR_ASSIGN_OR_RETURN(VariantPtr variant, catalog.Find(op, name));
+  if (variant->semantics == Semantics::kExact) return variant;
+  return Error(absl::StatusCode::kInvalidArgument, StrCat("'", name, "' is approximate"),
+               StrCat("opt in with its quality: --approximate '", name, "{...}'"));
+}
+
+// The values of the quality tunables, each of them stated.
+absl::StatusOr<Config> StatedQuality(const Variant& variant, std::string_view text) {
+  Config stated;
+  if (!text.empty()) {
+    KVR_ASSIGN_OR_RETURN(stated, ParseConfig(text, variant.tunables));
+  }
+  Config quality, defaults;
+  for (const Tunable& tunable : variant.tunables) {
+    if (tunable.scope != Scope::kQuality) continue;
+    defaults[tunable.name] = tunable.default_value;
+    if (const auto found = stated.find(tunable.name); found != stated.end()) quality.insert(*found);
+  }
+  if (quality.size() == defaults.size() && stated.size() == quality.size()) return quality;
+  return Error(absl::StatusCode::kInvalidArgument,
+               StrCat("'", variant.name, "{", text,
+                      "}' does not state its quality tunables, and those alone"),
+               StrCat("state all of them, as in '", variant.name, "{", ConfigText(defaults), "}'"));
+}
+
+}  // namespace
+
+absl::StatusOr<EntrantList> EntrantList::Create(const Catalog& catalog, const Catalog::Op& op,
+                                                const DeviceInfo& device,
+                                                const EntrantOptions& options) {
+  EntrantList list(op);
+  list.race_ = options.race;
+  for (const std::string& name : options.variants) {
+    KVR_ASSIGN_OR_RETURN(VariantPtr variant, FindExact(catalog, op.name(), name));
+    list.named_.push_back({std::move(variant), {}});
+  }
+  if (options.variants.empty()) {
+    for (const VariantPtr& variant : op.variants) {
+      if (variant->semantics == Semantics::kExact) list.named_.push_back({variant, {}});
+    }
+  }
+  for (const std::string& text : options.approximate) {
+    KVR_ASSIGN_OR_RETURN(const ContestantParts parts, SplitContestant(text));
+    KVR_ASSIGN_OR_RETURN(VariantPtr variant, catalog.Find(op.name(), parts.variant));
+    KVR_ASSIGN_OR_RETURN(Config quality, StatedQuality(*variant, parts.config));
+    list.named_.push_back({std::move(variant), std::move(quality)});
+  }
+  for (const std::string& path : options.selection_files) {
+    KVR_ASSIGN_OR_RETURN(SelectionContent content, ReadSelectionContent(path));
+    if (content.device_model != device.model) {
+      return Error(
+          absl::StatusCode::kInvalidArgument,
+          StrCat(path, " is of ", content.device_model, ", the device is a ", device.model),
+          "give a file that was tuned on such a device");
+    }
+    if (const auto found = content.ops.find(op.name()); found != content.ops.end()) {
+      list.selections_.push_back(std::move(found->second));
+    }
+  }
+  return list;
+}
+
+absl::StatusOr<EntrantList::AtShape> EntrantList::At(const Axes& axes) const {
+  Axes given = axes;
+  for (const AxisSpec& axis : op_->spec().axes) {
+    if (axis.is_const) given.erase(axis.name);
+  }
+  KVR_ASSIGN_OR_RETURN(const AxisVector shape, ResolveAxes(op_->spec(), given));
+  std::vector<const StoredSelection*> here;
+  for (const SelectionContent::Op& selections : selections_) {
+    KVR_ASSIGN_OR_RETURN(const KeyPolicy policy,
+                         KeyPolicy::Parse(selections.key_policy, op_->spec()));
+    const auto found = selections.by_key.find(policy.Named(policy.Bucket(shape)));
+    if (found != selections.by_key.end()) here.push_back(&found->second);
+  }
+  AtShape at;
+  for (const Named& named : named_) {
+    const Variant& variant = *named.variant;
+    Entrant entrant;
+    if (race_) {
+      entrant.config_from = "tune";
+      for (Config& config : Enumerate(variant.tunables, named.fixed)) {
+        entrant.configs.push_back({named.variant, std::move(config)});
+      }
+    } else {
+      entrant.config_from = "default";
+      Config config = DefaultConfig(variant.tunables);
+      const auto stored = std::find_if(here.begin(), here.end(), [&](const StoredSelection* s) {
+        return s->variant == variant.name && s->variant_fingerprint == variant.fingerprint;
+      });
+      if (stored != here.end()) {
+        entrant.config_from = "selection";
+        config = (*stored)->config;
+        if (stored == here.begin()) at.selected = static_cast<int>(at.entrants.size());
+      }
+      for (const auto& [name, value] : named.fixed) config[name] = value;
+      entrant.configs.push_back({named.variant, std::move(config)});
+    }
+    at.entrants.push_back(std::move(entrant));
+  }
+  return at;
+}
+
+}  // namespace kvr::bench
