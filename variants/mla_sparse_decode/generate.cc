@@ -1,44 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <numeric>
 #include <span>
-#include <utility>
-#include <vector>
 
 #include "variants/common/parallel.h"
 #include "variants/common/random.h"
+#include "variants/common/slot_lists.h"
 #include "variants/mla_sparse_decode/op.h"
 
 namespace kvr::mla_sparse_decode {
 namespace {
 
-constexpr int32_t kPadding = -1;
-constexpr uint32_t kScatteredOneIn = 16;  // slots that are padding where padding is scattered
-constexpr uint32_t kTailAtMost = 8;       // a tail is at most topk / 8 slots, and at least one
-
-// A token's slots: prefixes of random permutations of the cache, as many as topk needs.
-void DrawSlots(const RandomStream& random, int32_t cache_slots, std::span<int32_t> slots) {
-  std::vector<int32_t> permutation(cache_slots);
-  std::iota(permutation.begin(), permutation.end(), 0);
-  for (size_t i = 0; i < slots.size(); ++i) {
-    const int32_t at = static_cast<int32_t>(i % cache_slots);
-    const uint32_t other = at + random.Below(i, cache_slots - at);
-    std::swap(permutation[at], permutation[other]);
-    slots[i] = permutation[at];
-  }
-}
-
-void ScatterPadding(const RandomStream& random, std::span<int32_t> slots) {
-  for (size_t i = 0; i < slots.size(); ++i) {
-    if (random.Below(i, kScatteredOneIn) == 0) slots[i] = kPadding;
-  }
-}
-
 void PadTail(const RandomStream& random, std::span<int32_t> slots) {
   if (slots.size() == 1) return;  // scattered padding empties such a list often enough
-  const uint32_t most = std::max<uint32_t>(1, slots.size() / kTailAtMost);
-  const uint32_t tail = 1 + random.Below(0, most);
-  std::fill(slots.end() - tail, slots.end(), kPadding);
+  std::fill(slots.end() - DrawTail(random, slots.size()), slots.end(), kPaddingSlot);
 }
 
 std::span<uint16_t> Bf16(const kvr_tensor& tensor) {
@@ -66,10 +40,10 @@ void Generate(const int64_t* axes, uint64_t seed, const kvr_tensor* inputs) {
         tail(seed, 10 + 3 * token);
     const std::span<int32_t> slots(indices + token * topk, topk);
     if (token == all_padding) {
-      std::fill(slots.begin(), slots.end(), kPadding);
+      std::fill(slots.begin(), slots.end(), kPaddingSlot);
       return;
     }
-    DrawSlots(draw, cache_slots, slots);
+    DrawSlots(draw, 0, cache_slots, slots);
     if (!padded) return;
     const uint64_t turn = (token + seed) % 4;
     if (turn % 2 == 1) ScatterPadding(scatter, slots);

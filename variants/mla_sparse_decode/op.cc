@@ -1,29 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "variants/mla_sparse_decode/op.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "variants/common/operation.h"
+#include "variants/common/slot_lists.h"
 
 namespace kvr::mla_sparse_decode {
 namespace {
 
-// Rows of the cache that the generator's lists are expected to name at least once: each token draws
-// `topk` different slots of `cache`, so a row is left out by all with probability
-// (1 - topk/cache)^tokens. Padding, a few percent, is not taken off.
-int64_t DistinctRows(int64_t tokens, int64_t topk, int64_t cache) {
-  const double left_out =
-      1.0 - std::min(1.0, static_cast<double>(topk) / static_cast<double>(cache));
-  return std::llround(static_cast<double>(cache) *
-                      (1.0 - std::pow(left_out, static_cast<double>(tokens))));
-}
-
 // Each KV row once, however many tokens read it; q, output and the slot lists.
 int64_t MinimumBytes(const int64_t* axes, uint32_t /*axis_count*/) {
   const int64_t slots = axes[kNumTokens] * axes[kTopk];
+  // Padding, a few percent, is not taken off.
   const int64_t rows =
-      DistinctRows(axes[kNumTokens], axes[kTopk], axes[kNumPages] * axes[kPageSize]);
+      DistinctSlots(axes[kNumTokens], axes[kTopk], axes[kNumPages] * axes[kPageSize]);
   const int64_t key_bytes = 2 * (axes[kCkvDim] + axes[kKpeDim]);
   const int64_t value_bytes = 2 * axes[kCkvDim];
   return rows * key_bytes + axes[kNumTokens] * axes[kNumHeads] * (key_bytes + value_bytes) +
