@@ -18,6 +18,7 @@
 #include "core/dtype.h"
 #include "core/key_policy.h"
 #include "tests/variants/problem.h"
+#include "variants/common/fp8.h"
 
 namespace kvr::mla_fp8 {
 namespace {
@@ -329,6 +330,85 @@ TEST_P(MlaFp8, AnEmptyBatchHasEmptyResults) {
   const std::vector<ReferenceOutput> outputs = problem.Generate(11).Reference(4);
   EXPECT_TRUE(outputs[kOutput].expected.empty());
   EXPECT_TRUE(outputs[kLse].expected.empty());
+}
+
+// --- The layouts --------------------------------------------------------------------------------
+
+TEST_P(MlaFp8, ARowComesBackAsItsQuantisationLeavesIt) {
+  const int dims = layout().key_dims();
+  std::vector<float> values(dims);
+  for (int i = 0; i < dims; ++i) values[i] = std::sin(1.7f * i) * (i % 5 + 1);
+  std::vector<int> exponents;
+  for (int group = 0; group < layout().groups(); ++group) exponents.push_back(3 * group - 5);
+  std::vector<uint8_t> page(16 * layout().token_bytes, 0xff);
+  Encode(layout(), values.data(), exponents.data(), RowOf(layout(), page.data(), 16, 11));
+  std::vector<double> row(dims);
+  Decode(layout(), RowOf<const uint8_t>(layout(), page.data(), 16, 11), row.data());
+  for (int i = 0; i < layout().codes; ++i) {
+    const int group = i / layout().group;
+    const double expected = std::ldexp(values[i], exponents[group]);
+    // e4m3 keeps 4 bits: an error of 2^-4 of the value, or of half the smallest code, which a scale
+    // of at most 2 * 5 / 448 makes 5 * 2^-18.
+    const double error = std::max(std::abs(expected) / 16, std::ldexp(5.0, exponents[group] - 18));
+    EXPECT_NEAR(row[i], expected, error) << i;
+  }
+  for (int i = layout().codes; i < dims; ++i) {
+    EXPECT_EQ(row[i], Bf16ToFloat(FloatToBf16(values[i]))) << i;
+  }
+  // Nothing else of the page was written, the pad of the row's scales included.
+  const auto written = std::count_if(page.begin(), page.end(), [](uint8_t b) { return b != 0xff; });
+  EXPECT_LE(written, layout().token_bytes - (is_v4() ? 1 : 0));
+  EXPECT_GT(written, layout().token_bytes - 40);
+}
+
+TEST_P(MlaFp8, TheScaleIsTheLeastThatSaturatesNothing) {
+  std::vector<float> values(layout().key_dims(), 0.25f);
+  values[1] = -3.0f;
+  const std::vector<int> exponents(layout().groups(), 0);
+  std::vector<uint8_t> page(16 * layout().token_bytes);
+  const Row<uint8_t> row = RowOf(layout(), page.data(), 16, 2);
+  Encode(layout(), values.data(), exponents.data(), row);
+  if (is_v4()) {
+    EXPECT_EQ(row.scales[0], kE8m0One - 7);  // 3 / 448 lies above 2^-8
+  } else {
+    float scale;
+    std::memcpy(&scale, row.scales, sizeof(scale));
+    EXPECT_EQ(scale, 3.0f / 448);
+    EXPECT_EQ(row.codes[1], 0xfe);  // -448
+  }
+}
+
+TEST(E4m3, EveryCodeComesBack) {
+  for (int code = 0; code < 256; ++code) {
+    const double value = DecodeE4m3(static_cast<uint8_t>(code));
+    if (code % 128 == 127) {
+      EXPECT_TRUE(std::isnan(value)) << code;
+    } else {
+      EXPECT_EQ(EncodeE4m3(static_cast<float>(value)), code) << value;
+    }
+  }
+  EXPECT_EQ(DecodeE4m3(kThree), 3);
+  EXPECT_EQ(DecodeE4m3(0x01), 0x1p-9);
+  EXPECT_EQ(DecodeE4m3(0x7e), 448);
+}
+
+TEST(E4m3, RoundsToTheNearestTiesToEvenAndSaturates) {
+  EXPECT_EQ(EncodeE4m3(1.0625f), kOne);      // between 1 and 1.125
+  EXPECT_EQ(EncodeE4m3(1.1875f), kOne + 2);  // between 1.125 and 1.25
+  EXPECT_EQ(EncodeE4m3(1.07f), kOne + 1);
+  EXPECT_EQ(EncodeE4m3(1.99f), kTwo);
+  EXPECT_EQ(EncodeE4m3(0x1p-10f), 0);      // between 0 and the smallest
+  EXPECT_EQ(EncodeE4m3(0x1.8p-9f), 2);     // between the smallest and twice that
+  EXPECT_EQ(EncodeE4m3(0x1.fp-7f), 0x08);  // the smallest normal
+  EXPECT_EQ(EncodeE4m3(-500), 0xfe);
+  EXPECT_EQ(EncodeE4m3(460), 0x7e);
+}
+
+TEST(E8m0, IsAPowerOfTwo) {
+  EXPECT_EQ(DecodeE8m0(kE8m0One), 1);
+  EXPECT_EQ(DecodeE8m0(0), 0x1p-127);
+  EXPECT_EQ(DecodeE8m0(254), 0x1p127);
+  EXPECT_TRUE(std::isnan(DecodeE8m0(255)));
 }
 
 // --- The generator ------------------------------------------------------------------------------

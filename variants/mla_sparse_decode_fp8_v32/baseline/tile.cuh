@@ -105,7 +105,7 @@ struct List {
 // copies, so that its latency is not added to theirs.
 template <class Tile>
 struct Gather {
-  const List &first_list, &second_list;
+  List first_list, second_list;
   int first_tiles;  // of the first list
   int states;       // two bits per stage: is there a row, and is its slot odd
   int next_slot;    // of this thread's row in the next tile to copy
@@ -123,13 +123,16 @@ struct Gather {
     return i * Tile::kThreadsPerRow + static_cast<int>(threadIdx.x) % Tile::kThreadsPerRow;
   }
 
-  KVR_DEVICE const List& ListOf(int tile) const {
-    return tile < first_tiles ? first_list : second_list;
+  // A copy: which of two references it is would have to be decided in memory.
+  KVR_DEVICE List ListOf(int tile) const {
+    List list = first_list;
+    if (tile >= first_tiles) list = second_list;
+    return list;
   }
 
   // Of this thread's row; negative where there is none. What lies beyond a length is not read.
   KVR_DEVICE int Slot(int tile) const {
-    const List& list = ListOf(tile);
+    const List list = ListOf(tile);
     const int place = (tile < first_tiles ? tile : tile - first_tiles) * Tile::kBlockT + Row();
     return place < list.length ? kvr::LoadReadOnly<int>(list.indices + place) : -1;
   }
@@ -139,11 +142,11 @@ struct Gather {
   // Starts the copies of `tile` into `stage`, without committing them. A padding row is filled
   // with zeros: 0 * NaN would survive a score of -infinity.
   KVR_DEVICE void Copy(typename Tile::Shared& shared, int stage, int tile) {
-    const List& list = ListOf(tile);
+    const List list = ListOf(tile);
     const bool keep = next_slot >= 0;
     const int slot = keep ? next_slot : 0;
     const RowAddress row(list.kv_cache, keep ? list.page_size : 1, slot);
-#pragma unroll
+#pragma unroll 2  // all of them would take registers that spill
     for (int i = 0; i < Tile::kThreadPieces; ++i) {
       if (Piece(i) < kPieces) {
         kvr::CopyAsync16(&shared.raw[stage][i][threadIdx.x], row.Piece(Piece(i)), keep);
