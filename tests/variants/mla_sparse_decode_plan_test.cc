@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 #include <string>
 
+#include "core/key_policy.h"
 #include "core/occupancy.h"
 #include "tests/variants/problem.h"
 
@@ -133,6 +135,51 @@ TEST_F(MlaSparseDecodePlan, TheExtensionsDifferFromTheBaselineInOneTunable) {
   EXPECT_TRUE(variants_["baseline"]->is_baseline);
   EXPECT_EQ(Plan("w8", {}).kernels[0].block.x, 256u);
   EXPECT_EQ(Plan("s3", {}).kernels[0].block.x, 128u);
+}
+
+TEST_F(MlaSparseDecodePlan, BatchKeyHasTheSpacesOfTheOthersAndKeepsTheOpsKeys) {
+  const Variant& batch_key = *variants_.at("batch_key");
+  std::map<std::string, std::set<int64_t>> together, its;
+  for (const char* name : {"baseline", "w8", "s3"}) {
+    for (const Tunable& tunable : variants_.at(name)->tunables) {
+      together[tunable.name].insert(tunable.values.begin(), tunable.values.end());
+    }
+  }
+  size_t configs = 1;
+  for (const Tunable& tunable : batch_key.tunables) {
+    its[tunable.name].insert(tunable.values.begin(), tunable.values.end());
+    configs *= tunable.values.size();
+  }
+  EXPECT_EQ(its, together);
+  EXPECT_EQ(configs, 384u);
+  EXPECT_EQ(DefaultConfig(batch_key.tunables), DefaultConfig(variants_.at("baseline")->tunables));
+  // One kernel: what was measured of it under another name still holds.
+  EXPECT_EQ(batch_key.fingerprint, variants_.at("baseline")->fingerprint);
+  EXPECT_EQ(op_->spec().key_policy, "topk:pow2");
+  EXPECT_EQ(variants_.at("baseline")->key_policy, "");
+}
+
+TEST_F(MlaSparseDecodePlan, EveryBucketOfBatchKeyHasALegalRepresentative) {
+  const OpSpec& spec = op_->spec();
+  const auto policy = KeyPolicy::Parse(variants_.at("batch_key")->key_policy, spec);
+  ASSERT_TRUE(policy.ok()) << policy.status();
+  std::map<int64_t, std::set<int64_t>> tokens, heads;
+  for (int64_t value = 1; value <= 128; ++value) {
+    for (const char* axis : {"num_tokens", "num_qo_heads"}) {
+      const auto axes = ResolveAxes(spec, {{axis, value}, {"topk", 512}});
+      ASSERT_TRUE(axes.ok()) << axes.status();
+      const Axes representative = NamedAxes(spec, policy->Representative(*axes));
+      EXPECT_TRUE(ResolveAxes(spec, representative).ok()) << AxesText(representative);
+      (axis[4] == 't' ? tokens : heads)[representative.at(axis)].insert(value);
+    }
+  }
+  EXPECT_EQ(tokens.size(), 11u);
+  EXPECT_EQ(heads.size(), 4u);
+  for (const auto* buckets : {&tokens, &heads}) {
+    for (const auto& [representative, members] : *buckets) {
+      EXPECT_EQ(*members.rbegin(), representative);  // the largest: it has the most to do
+    }
+  }
 }
 
 TEST_F(MlaSparseDecodePlan, ABundleIsTheSameVariantAsDirectoryAndInAPlugin) {
