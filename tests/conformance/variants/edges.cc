@@ -239,7 +239,8 @@ std::vector<Config> ConfigsToTry(absl::Span<const Tunable> tunables) {
   std::vector<Config> configs = {DefaultConfig(tunables)};
   for (const Tunable& tunable : tunables) {
     for (int64_t value : tunable.values) {
-      if (value == tunable.default_value) continue;
+      const bool at_end = value == tunable.values.front() || value == tunable.values.back();
+      if (value == tunable.default_value || (tunable.scope == Scope::kQuality && !at_end)) continue;
       configs.push_back(configs.front());
       configs.back()[tunable.name] = value;
     }

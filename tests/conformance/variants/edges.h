@@ -44,7 +44,8 @@ std::vector<AxisVector> EmptyShapes(const OpSpec& op);
 std::vector<AxisVector> LargestShapes(const OpSpec& op,
                                       const std::function<bool(const AxisVector&)>& allowed);
 
-// The default, then every other value of each tunable once, the others at their defaults.
+// The default, then every other value of each tunable once, the others at their defaults. Of one of
+// scope quality the first and the last value alone: it may have many, and each is compiled.
 std::vector<Config> ConfigsToTry(absl::Span<const Tunable> tunables);
 
 std::string ShapeText(const OpSpec& op, const AxisVector& axes);  // "num_tokens=3,topk=17"

@@ -81,5 +81,11 @@ TEST(Edges, EveryValueOfATunableIsTriedOnce) {
                                    Config{{"A", 3}, {"B", 8}}, Config{{"A", 2}, {"B", 9}}));
 }
 
+TEST(Edges, OfAQualityTunableTheEndsAreTried) {
+  const Tunable a = {
+      .name = "A", .values = {1, 2, 3, 4}, .default_value = 1, .scope = Scope::kQuality};
+  EXPECT_THAT(ConfigsToTry({a}), testing::ElementsAre(Config{{"A", 1}}, Config{{"A", 4}}));
+}
+
 }  // namespace
 }  // namespace kvr

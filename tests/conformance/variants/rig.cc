@@ -124,14 +124,14 @@ absl::StatusOr<std::string> Rig::Damage(Stream stream) {
   return std::string();
 }
 
-std::string Rig::Wrong(const std::vector<Bytes>& outputs, const InputSetPtr& set,
-                       uint8_t poison) const {
+std::string Rig::Wrong(const std::vector<Bytes>& outputs,
+                       absl::Span<const ReferenceOutput> reference, uint8_t poison) const {
   std::vector<TensorView> views(tensors_.begin() + static_cast<int64_t>(op_.inputs.size()),
                                 tensors_.end());
   for (size_t o = 0; o < views.size(); ++o) {
     views[o].data = const_cast<uint8_t*>(outputs[o].data());
   }
-  const Comparison comparison = Compare(op_, views, set->reference, poison);
+  const Comparison comparison = Compare(op_, views, reference, poison);
   if (comparison.status == TrialStatus::kPassed) return "";
   return StrCat(TrialStatusName(comparison.status), ": ", comparison.reason);
 }

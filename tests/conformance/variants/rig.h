@@ -52,7 +52,7 @@ class Rig {
   // Empty: all fences stand and the inputs are what Upload put there last.
   absl::StatusOr<std::string> Damage(Stream stream);
   // Empty: `outputs` (of a Run that filled them with `poison`) meet the reference.
-  std::string Wrong(const std::vector<Bytes>& outputs, const InputSetPtr& set,
+  std::string Wrong(const std::vector<Bytes>& outputs, absl::Span<const ReferenceOutput> reference,
                     uint8_t poison) const;
 
  private:
