@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "api/compare.h"
 #include "cli/ab_live.h"
+#include "cli/live_verdict.h"
 #include "cli/samples.h"
 #include "cli/table.h"
 #include "cli/work.h"
@@ -212,22 +213,6 @@ absl::StatusOr<int> RunAb(const GlobalOptions& global, const AbOptions& options)
 }
 
 }  // namespace
-
-int CodeOf(stats::Verdict verdict) {
-  switch (verdict) {
-    case stats::Verdict::kWin:
-      return kDone;
-    case stats::Verdict::kEquivalent:
-      return kNoDifference;
-    case stats::Verdict::kLoss:
-      return kLoss;
-    case stats::Verdict::kInconclusive:
-      return kInconclusive;
-    case stats::Verdict::kInvalid:
-      return kInvalid;
-  }
-  return kInvalid;
-}
 
 void AddAb(CLI::App& app, Commands& commands) {
   auto options = std::make_shared<AbOptions>();

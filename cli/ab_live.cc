@@ -8,13 +8,12 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "cli/live.h"
+#include "cli/live_verdict.h"
 #include "cli/progress_bar.h"
-#include "cli/samples.h"
 #include "cli/table.h"
 #include "cli/work.h"
 #include "core/status.h"
 #include "core/strings.h"
-#include "tuner/ab.h"
 
 namespace kvr::cli {
 namespace {
@@ -49,23 +48,7 @@ struct Course {
   LiveJson end;
 };
 
-Json BucketJson(const LiveBucket& bucket) {
-  return {{"bucket", bucket.name},
-          {"verdict", stats::VerdictName(bucket.verdict)},
-          {"reason", bucket.reason},
-          {"rare", bucket.rare},
-          {"a_us", bucket.median_us[0]},
-          {"b_us", bucket.median_us[1]},
-          {"difference", RelativeJson(bucket.difference)},
-          {"interval", {RelativeJson(bucket.interval.low), RelativeJson(bucket.interval.high)}},
-          {"rounds", bucket.rounds},
-          {"sessions", bucket.sessions},
-          {"steps", bucket.steps}};
-}
-
 Json ToJson(const AbLiveOptions& options, const LiveVerdict& verdict, const Course& course) {
-  Json buckets = Json::array();
-  for (const LiveBucket& bucket : verdict.buckets) buckets.push_back(BucketJson(bucket));
   return {{"socket", options.socket},
           {"a", {{"name", options.a}, {"digest", course.a}}},
           {"b", {{"name", options.b}, {"digest", course.b}}},
@@ -73,8 +56,8 @@ Json ToJson(const AbLiveOptions& options, const LiveVerdict& verdict, const Cour
           {"block", options.block},
           {"warmup", options.warmup},
           {"seed", course.seed},
-          {"buckets", std::move(buckets)},
-          {"verdict", verdict.ship ? "SHIP" : stats::VerdictName(verdict.verdict)},
+          {"buckets", LiveBucketsJson(verdict)},
+          {"verdict", LiveAnswer(verdict)},
           {"ship", verdict.ship},
           {"reason", verdict.reason},
           {"conclusion", LiveConclusion(verdict, options.rules.ship)},
@@ -92,31 +75,7 @@ void PrintText(const AbLiveOptions& options, const LiveVerdict& verdict, const C
   Print(Wrap(StrCat("B ", options.b, " (", ShortDigest(course.b), ") against A ", options.a, " (",
                     ShortDigest(course.a), ") in the program on ", options.socket),
              TerminalWidth(), 0));
-  Table table({{"bucket"},
-               {"steps", Table::Align::kRight},
-               {options.rules.ship ? "sessions" : "rounds", Table::Align::kRight},
-               {"A", Table::Align::kRight},
-               {"B", Table::Align::kRight},
-               {"difference (95 %)", Table::Align::kRight},
-               {"verdict"}});
-  std::vector<std::string> rare, reasons;
-  for (const LiveBucket& bucket : verdict.buckets) {
-    const auto us = [](double value) { return value < 0 ? "-" : Microseconds(value); };
-    table.Row({bucket.name, StrCat(bucket.steps[0] + bucket.steps[1]),
-               StrCat(options.rules.ship ? bucket.sessions : bucket.rounds),
-               us(bucket.median_us[0]), us(bucket.median_us[1]),
-               DifferenceText(bucket.difference, bucket.interval),
-               std::string(stats::VerdictName(bucket.verdict))});
-    if (bucket.rare) rare.push_back(bucket.name);
-    if (!bucket.reason.empty() && !bucket.rare) {
-      reasons.push_back(StrCat(bucket.name, ": ", bucket.reason));
-    }
-  }
-  if (!table.empty()) Print(StrCat("\n", table.Render(TerminalWidth()), "\n"));
-  for (const std::string& reason : reasons) Print(StrCat(reason, "\n"));
-  if (!rare.empty()) {
-    Print(StrCat("too rare to wait for: ", StrJoin(rare, ", "), "\n"));
-  }
+  PrintLiveBuckets(verdict, options.rules.ship, "bucket");
   Print(Wrap(absl::StrFormat("%d rounds of four blocks of %d steps; %d steps of A and %d of B "
                              "count, %d errors; %.1f s; %s serves %s",
                              verdict.rounds, options.block, verdict.steps[0], verdict.steps[1],

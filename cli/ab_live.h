@@ -21,7 +21,4 @@ struct AbLiveOptions {
 
 absl::StatusOr<int> RunAbLive(const GlobalOptions& global, const AbLiveOptions& options);
 
-// The exit code that tells it.
-int CodeOf(stats::Verdict verdict);
-
 }  // namespace kvr::cli
