@@ -93,6 +93,7 @@ void AddCompile(CLI::App& app, Commands& commands);
 void AddVerify(CLI::App& app, Commands& commands);
 void AddTune(CLI::App& app, Commands& commands);
 void AddAb(CLI::App& app, Commands& commands);
+void AddBench(CLI::App& app, Commands& commands);
 void AddNoise(CLI::App& app, Commands& commands);
 void AddRun(CLI::App& app, Commands& commands);
 void AddExplain(CLI::App& app, Commands& commands);

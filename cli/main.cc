@@ -64,6 +64,7 @@ int main(int argc, char** argv) {
   AddTune(app, commands);
   AddAb(app, commands);
   AddNoise(app, commands);
+  AddBench(app, commands);
   AddRun(app, commands);
   AddExplain(app, commands);
   AddCache(app, commands);

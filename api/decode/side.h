@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One contestant of a decode bench: a dispatcher on the stack's device with a selection of its own,
+// and graphs captured from it, one for each (bucket, input set). Several live side by side on one
+// stack and take turns; each has its own load of the modules, workspaces and graphs.
+//
+// What serves is said in parts, the later ones above the earlier, all of them above the
+// environment's KVR_FORCE_<OP> and KVR_<OP>_<TUNABLE>:
+//
+//   h200.json                                a selection file, in place of another
+//   mla_sparse_decode/w8                     this variant at every key
+//   mla_sparse_decode/w8{TARGET_CTAS=512}    ... with these tunables
+//   mla_sparse_decode/TARGET_CTAS=512        this tunable, whatever variant serves
+//
+// An approximate variant serves where it was opted in to, or where a part names it with all of its
+// quality tunables.
+//
+// Threading, stream order: as the stack. Ownership: platform and stack outlive it. Errors: a part
+// that fits nothing; a shape that cannot be loaded; what a capture met.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "api/decode/stack.h"
+#include "api/platform.h"
+#include "registry/dispatcher.h"
+#include "registry/selection_file.h"
+
+namespace kvr {
+
+struct DecodeContestant {
+  std::string selection_file;      // empty: every key is served by the baseline
+  std::vector<std::string> parts;  // the others
+  std::vector<ApproximateOptIn> approximate;
+};
+// Errors: it is no file, and names no op of the stack.
+absl::Status AddPart(std::string_view part, DecodeContestant* contestant);
+
+// What serves an op at some of the buckets.
+struct DecodeServed {
+  std::string op, variant;
+  Config config;
+  std::string why;
+  std::vector<int64_t> buckets;
+};
+
+class DecodeSide {
+ public:
+  // Loads, freezes, captures.
+  static absl::StatusOr<std::unique_ptr<DecodeSide>> Open(const Platform& platform,
+                                                          DecodeStack& stack,
+                                                          const DecodeContestant& contestant,
+                                                          absl::Span<const int64_t> buckets);
+  ~DecodeSide();
+
+  // Enqueues a step; SetBatch of the stack says of how many rows.
+  absl::Status Replay(int64_t bucket, int set) {
+    return graphs_.at({bucket, set})->Launch(stack_.stream());
+  }
+
+  const std::vector<DecodeServed>& served() const { return served_; }
+  std::string digest() const;  // of what was selected; empty: nothing
+  const std::vector<DroppedSelection>& dropped() const { return dropped_; }
+
+ private:
+  explicit DecodeSide(DecodeStack& stack) : stack_(stack) {}
+  absl::Status Load(absl::Span<const int64_t> buckets);
+  absl::Status Capture(int64_t bucket, int set);
+
+  DecodeStack& stack_;
+  std::unique_ptr<Dispatcher> dispatcher_;
+  std::vector<DroppedSelection> dropped_;
+  std::vector<DecodeServed> served_;
+  std::map<std::pair<int64_t, int>, std::unique_ptr<Graph>> graphs_;
+};
+
+}  // namespace kvr
