@@ -54,10 +54,10 @@ double Bandwidth(const ledger::Environment& environment) {
   return profile.ok() ? profile->memory_bandwidth : 0;
 }
 
-Json ToJson(const report::Report& report) {
+Json RowsJson(const std::vector<report::Row>& all) {
   const auto figure = [](double value) { return std::isfinite(value) ? Json(value) : Json(); };
   Json rows = Json::array();
-  for (const report::Row& row : report.rows) {
+  for (const report::Row& row : all) {
     rows.push_back({{"axes", row.axes},
                     {"where", row.where},
                     {"challenger", report::Named(row.challenger)},
@@ -74,11 +74,21 @@ Json ToJson(const report::Report& report) {
                     {"sessions", row.sessions},
                     {"rounds", row.rounds}});
   }
-  return {{"title", report.title},
-          {"conclusion", report.conclusion},
-          {"rows", rows},
-          {"negatives", report.negatives},
-          {"published", report.published},
+  return rows;
+}
+
+Json ToJson(const report::Report& report) {
+  Json singles = Json::array();
+  for (const report::Singles& of : report.singles) {
+    singles.push_back({{"keys", of.keys},
+                       {"where", of.where},
+                       {"single", report::Named(of.single)},
+                       {"worth", report::Worth(of)},
+                       {"rows", RowsJson(of.rows)}});
+  }
+  return {{"title", report.title},         {"conclusion", report.conclusion},
+          {"rows", RowsJson(report.rows)}, {"singles", singles},
+          {"negatives", report.negatives}, {"published", report.published},
           {"regret", report.regret}};
 }
 

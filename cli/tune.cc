@@ -32,6 +32,35 @@ Json ShapesJson(const std::vector<Axes>& shapes) {
   return json;
 }
 
+// What each key's own choice gains over one for all: shares of the single choice's time.
+Json SinglesJson(const std::vector<SingleChoice>& singles) {
+  Json json = Json::array();
+  for (const SingleChoice& choice : singles) {
+    Json keys = Json::array();
+    for (const SingleAt& at : choice.at) {
+      keys.push_back(
+          {{"key", AxesJson(at.key)},
+           {"measured_at", AxesJson(at.axes)},
+           {"variant", at.variant},
+           {"config", ConfigJson(at.config)},
+           {"verdict", at.verdict},
+           {"reason", at.reason},
+           {"us", at.own_us},
+           {"single_us", at.single_us},
+           {"gain", NumberJson(-std::expm1(at.difference))},
+           {"gain_interval",
+            {NumberJson(-std::expm1(at.interval.high)), NumberJson(-std::expm1(at.interval.low))}},
+           {"band", at.band},
+           {"rounds", at.rounds}});
+    }
+    json.push_back({{"key", AxesJson(choice.key)},
+                    {"variant", choice.variant},
+                    {"config", ConfigJson(choice.config)},
+                    {"keys", keys}});
+  }
+  return json;
+}
+
 Json ToJson(const TuneReport& report) {
   Json selections = Json::array(), pruned = Json::array(), trials = Json::array(),
        rejected = Json::array();
@@ -96,8 +125,10 @@ Json ToJson(const TuneReport& report) {
   }
   return {{"device", report.device.name},
           {"seed", report.seed},
+          {"key_policy", report.key_policy},
           {"session", SessionInfoJson(report.device, report.session)},
           {"selections", selections},
+          {"singles", SinglesJson(report.singles)},
           {"pruned", pruned},
           {"rejected", rejected},
           {"trials", trials},
@@ -178,7 +209,8 @@ void AddTune(CLI::App& app, Commands& commands) {
   AddSelections(sub, &options->selections);
   sub->add_option(
          "--key-policy", options->key_policy,
-         "how axes become keys, as in topk:pow2; the file's or the operation's if left out")
+         "how axes become keys, as in topk:pow2; left out: what the variants of --variant bring, "
+         "else the file's, else the operation's")
       ->type_name("POLICY");
   options->AddMeasuring(sub);
   sub->add_flag("--retest", options->retest, "measure what the ledger says was rejected here, too");

@@ -181,6 +181,25 @@ void PrintNotes(const std::vector<std::string>& none_passed, const TuneReport& r
   }
 }
 
+// "topk=512: one choice for all 11 keys would be w8 (...); a key's own: 3 WIN, 8 EQUIVALENT".
+void PrintSingles(const Catalog& catalog, const std::string& op, const TuneReport& report) {
+  for (const SingleChoice& choice : report.singles) {
+    if (choice.at.empty()) continue;
+    std::map<std::string, size_t> verdicts;
+    for (const SingleAt& at : choice.at) ++verdicts[at.verdict];
+    std::string counts;
+    for (const auto& [verdict, count] : verdicts) {
+      StrAppend(&counts, counts.empty() ? "" : ", ", count, " ", verdict);
+    }
+    Print(Wrap(
+        StrCat(AxesText(choice.key), ": one choice for all ", choice.at.size(), " keys would be ",
+               choice.variant, " (", ShortConfig(catalog, op, choice.variant, choice.config),
+               "); against it each key's own: ", counts,
+               report.ledger.empty() ? "" : "; `kvr report` shows them"),
+        TerminalWidth(), 2));
+  }
+}
+
 void PrintFailedAndPruned(const TuneReport& report) {
   Tallies failed, pruned;
   int failures = 0;
@@ -303,6 +322,7 @@ void PrintTuneText(const Catalog& catalog, const std::string& op, const std::str
   }
   if (!table.empty()) Print(table.Render(TerminalWidth()));
   for (const TunedKey& key : report.selections) PrintVerdict(catalog, op, key);
+  PrintSingles(catalog, op, report);
   PrintVariants(catalog, op, report);
   PrintShapes(catalog, op, report);
   PrintSkipped(report.skipped);

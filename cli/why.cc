@@ -159,6 +159,8 @@ void PrintEvidence(const Why& why, const Short& names, int width) {
              Where(e.device, e.date), ", of ", e.tried, " tried");
   if (e.verdict == "BASELINE") {
     line += "; nothing beat the baseline";
+  } else if (e.verdict == "KEPT") {
+    line += "; nothing beat it, which was selected under another key policy";
   } else if (!e.verdict.empty()) {
     StrAppend(&line, "; ", e.kind.empty() ? "" : StrCat(e.kind, " "), e.verdict,
               e.incumbent.empty()

@@ -39,7 +39,9 @@ struct Evidence {
   std::string date;      // RFC 3339, UTC
 
   // How it won its place; empty and 0 where a file does not say.
-  std::string verdict;    // "WIN", "EQUIVALENT", ...; "BASELINE": nothing beat it
+  // "WIN", "EQUIVALENT", ...; "BASELINE": nothing beat it; "KEPT": it was selected under another
+  // key policy, and nothing beat it.
+  std::string verdict;
   std::string kind;       // "quick", "ship"
   std::string incumbent;  // what it was compared with: "w8 {BLOCK_H=16}"
   double gain_low = 0,

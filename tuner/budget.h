@@ -3,7 +3,7 @@
 // How a tuning run divides the time it was given: compiling takes two fifths at most; what is left
 // then is shared evenly by the keys that are to come, and of a key's share verifying takes half at
 // most, and the race what leaves a seventh for the duel. What a part does not use, the next ones
-// have.
+// have. Where keys are compared with one choice for all of them afterwards, that is one share more.
 //
 // Threading: values and pure functions.
 #pragma once
@@ -26,6 +26,7 @@ class Budget {
 
   bool limited() const { return end_ != absl::InfiniteFuture(); }
   absl::Duration total() const { return end_ - start_; }
+  absl::Time end() const { return end_; }
   absl::Time build_until() const { return limited() ? start_ + 0.4 * total() : end_; }
   // `keys`: those to come, this one included.
   KeyShare ShareOf(int keys, absl::Time now) const {

@@ -27,6 +27,20 @@ absl::StatusOr<bool> Rejections::InTrouble(const std::string& session) const {
   return !verdicts.empty();
 }
 
+absl::StatusOr<double> Rejections::BestOf(const std::string& session,
+                                          const std::string& axes) const {
+  const auto [known, is_new] = best_.try_emplace({session, axes}, NAN);
+  if (!is_new) return known->second;
+  KVR_ASSIGN_OR_RETURN(const std::vector<ledger::Trial> trials,
+                       ledger_.Find<ledger::Trial>({{"session", session}, {"axes", axes}}, 0,
+                                                   ledger::Samples::kLeaveOut));
+  for (const ledger::Trial& trial : trials) {
+    if (trial.status != TrialStatusName(TrialStatus::kPassed) || !(trial.median_us > 0)) continue;
+    known->second = std::fmin(known->second, trial.median_us);
+  }
+  return known->second;
+}
+
 absl::StatusOr<std::optional<RejectedBefore>> Rejections::Built(const Candidate& candidate) const {
   const Variant& variant = *candidate.variant;
   const Config config = CompileScope(candidate.config, variant.tunables);
@@ -40,8 +54,11 @@ absl::StatusOr<std::optional<RejectedBefore>> Rejections::Built(const Candidate&
     KVR_ASSIGN_OR_RETURN(const ledger::Environment where, ledger_.EnvironmentOf(*build));
     if (!SameConditions(where, here_)) continue;
     if (build->status != "failed") break;
-    return RejectedBefore{std::string(TrialStatusName(TrialStatus::kCompileError)), build->reason,
-                          build->time};
+    RejectedBefore rejected;
+    rejected.status = std::string(TrialStatusName(TrialStatus::kCompileError));
+    rejected.reason = build->reason;
+    rejected.time = build->time;
+    return rejected;
   }
   return std::nullopt;
 }
@@ -60,14 +77,21 @@ absl::StatusOr<std::optional<RejectedBefore>> Rejections::Tried(const Candidate&
     KVR_ASSIGN_OR_RETURN(const ledger::Environment where, ledger_.EnvironmentOf(*trial));
     if (!SameConditions(where, here_)) continue;
     // Wrong numbers are wrong in every mode; slow is slow in one.
-    if (trial->status != passed) return RejectedBefore{trial->status, trial->reason, trial->time};
+    RejectedBefore rejected;
+    rejected.status = trial->status;
+    rejected.reason = trial->reason;
+    rejected.time = trial->time;
+    if (trial->status != passed) return rejected;
     if (trial->mode != mode_) continue;
     // Measured, but not in a race; or in one and not once.
     if (trial->outcome.empty() || !std::isfinite(trial->median_us)) continue;
     if (trial->outcome != "dropped") break;
     KVR_ASSIGN_OR_RETURN(const bool trouble, InTrouble(trial->session));
     if (trouble) continue;
-    return RejectedBefore{passed, "", trial->time};
+    KVR_ASSIGN_OR_RETURN(const double best, BestOf(trial->session, trial->axes));
+    rejected.reason.clear();
+    rejected.behind = std::log(trial->median_us / best);
+    return rejected;
   }
   return std::nullopt;
 }
@@ -80,6 +104,7 @@ absl::StatusOr<std::optional<RejectedBefore>> Rejections::Find(
   const std::string_view passed = TrialStatusName(TrialStatus::kPassed);
   bool slow_everywhere = true;
   std::optional<RejectedBefore> slow;
+  double behind = 0;  // over the shapes
   for (const std::vector<Axes>* shapes : {&measured, &proofs}) {
     for (const Axes& axes : *shapes) {
       KVR_ASSIGN_OR_RETURN(rejected, Tried(candidate, axes));
@@ -87,12 +112,15 @@ absl::StatusOr<std::optional<RejectedBefore>> Rejections::Find(
       if (shapes == &proofs) continue;
       if (rejected.has_value()) {
         slow = rejected;
+        behind += rejected->behind;
       } else {
         slow_everywhere = false;
       }
     }
   }
-  return slow_everywhere ? slow : std::nullopt;
+  if (!slow_everywhere || !slow.has_value()) return std::nullopt;
+  slow->behind = behind / static_cast<double>(measured.size());
+  return slow;
 }
 
 }  // namespace kvr

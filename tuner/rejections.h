@@ -10,8 +10,11 @@
 // Threading: one caller at a time. Errors: the ledger's.
 #pragma once
 
+#include <limits>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -25,6 +28,8 @@ struct RejectedBefore {
   std::string status;  // TrialStatusName; "PASSED": dropped by a race
   std::string reason;  // empty: dropped by a race
   std::string time;    // RFC 3339
+  // Of one dropped by a race: ln(its time / the best of that race); NaN: not known.
+  double behind = std::numeric_limits<double>::quiet_NaN();
 };
 
 // Was it measured here? By what a result depends on: device, driver, compiler, KVR.
@@ -49,10 +54,13 @@ class Rejections {
   absl::StatusOr<std::optional<RejectedBefore>> Tried(const Candidate& candidate,
                                                       const Axes& axes) const;
   absl::StatusOr<bool> InTrouble(const std::string& session) const;
+  // The least median of a session's race at a shape.
+  absl::StatusOr<double> BestOf(const std::string& session, const std::string& axes) const;
 
   const ledger::Ledger& ledger_;
   const ledger::Environment here_;
   const std::string op_, mode_;
+  mutable std::map<std::pair<std::string, std::string>, double> best_;  // by session and shape
 };
 
 }  // namespace kvr

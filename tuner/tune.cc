@@ -66,7 +66,8 @@ ledger::Trial Tuner::RecordOf(const Candidate& candidate, const AxisVector& axes
 
 absl::Status Tuner::Prepare() {
   // The request is checked before a worker starts.
-  KVR_RETURN_IF_ERROR(Resolve(bench_.catalog, request_, "", /*exact_only=*/true).status());
+  KVR_ASSIGN_OR_RETURN(work_, Resolve(bench_.catalog, request_, "", /*exact_only=*/true));
+  KVR_RETURN_IF_ERROR(ChoosePolicy());
   report_.seed = request_.seed;
   seeds_ = Seeds(&report_.seed, request_.input_sets);
   WorkerOptions options = bench_.worker;
@@ -81,7 +82,10 @@ absl::Status Tuner::Prepare() {
   journal_.BeginSession();
   if (journal_.ledger() != nullptr) report_.ledger = journal_.ledger()->path();
   KVR_ASSIGN_OR_RETURN(files_, BinaryFiles::Create());
-  return ReadSelections();
+  KVR_RETURN_IF_ERROR(ReadSelections());
+  KVR_RETURN_IF_ERROR(ChoosePolicy());
+  report_.key_policy = policy_->text();
+  return SkipOtherPolicies();
 }
 
 absl::Status Tuner::ReadSelections() {
@@ -90,13 +94,6 @@ absl::Status Tuner::ReadSelections() {
                          ReadIncumbents(request_.selection_file, bench_.catalog, report_.device));
     incumbents_ = std::move(file.generation);
     dropped_ = std::move(file.dropped);
-  }
-  policy_ = work_.op->policy;
-  const Generation::Op* selected =
-      incumbents_ == nullptr ? nullptr : incumbents_->FindOp(work_.op->name());
-  if (selected != nullptr) policy_ = selected->policy;
-  if (!request_.key_policy.empty()) {
-    KVR_ASSIGN_OR_RETURN(policy_, KeyPolicy::Parse(request_.key_policy, work_.op->spec()));
   }
   return absl::OkStatus();
 }
@@ -152,11 +149,14 @@ absl::StatusOr<TuneReport> Tuner::Run() {
   for (const Key& key : keys_) verifications += VerifySteps(key);
   verifying_ = std::make_unique<PhaseProgress>(bench_.progress, Phase::kVerify, verifications);
   NoteLosses();
+  const std::vector<KeyGroup> groups = Groups();
+  if (!Cancelled(bench_)) KVR_RETURN_IF_ERROR(TakeBands());
   verifications = 0;  // those of the keys begun
   for (size_t i = 0; i < keys_.size(); ++i) {
     Key& key = keys_[i];
     verifications += VerifySteps(key);
-    const KeyShare share = budget_.ShareOf(static_cast<int>(keys_.size() - i), absl::Now());
+    const size_t shares = keys_.size() - i + (groups.empty() ? 0 : 1);
+    const KeyShare share = budget_.ShareOf(static_cast<int>(shares), absl::Now());
     const absl::Status status =
         Cancelled(bench_) ? absl::CancelledError() : RunKey(key, verifications, share);
     if (absl::IsCancelled(status)) {
@@ -171,6 +171,8 @@ absl::StatusOr<TuneReport> Tuner::Run() {
     }
     KVR_RETURN_IF_ERROR(status);
   }
+  KVR_RETURN_IF_ERROR(PublishHeldBack());
+  if (!report_.cancelled) KVR_RETURN_IF_ERROR(CompareWithSingles(groups));
   report_.respawns = worker_->respawns();
   report_.ledger_trouble = journal_.why();
   return std::move(report_);

@@ -7,9 +7,16 @@
 //   tune: space → what was rejected before → static feasibility → compile → resources → verify →
 //         race → its best against the incumbent → selection file
 //
+// Key policies. A tune is under one: what the request says, else what the variants it names bring,
+// else the selection file's, else the op's. A variant that brings one takes part under that alone.
+// A file that is keyed by another is keyed anew as a whole, when all keys are known: the incumbents
+// are what it selects at their shapes, and its old selections go. Unless every key has a selection
+// then, it stays as it is.
+//
 // Threading: a call belongs to one thread, which must live until it returns
 // (tuner/worker/client.h); several may run at once. Cancelling: when *cancel becomes true, what is
-// finished is reported (and finished keys are published), with `cancelled` set. Errors: a wrong
+// finished is reported (and finished keys are published, unless the file is to be keyed anew), with
+// `cancelled` set. Errors: a wrong
 // request, no worker, no compiler, insufficient memory. What happens to a single config is in the
 // report.
 #pragma once
@@ -120,7 +127,7 @@ struct TuneRequest : WorkRequest {
   TuneRequest() { coverage = Coverage::kAll; }
   std::string selection_file;  // incumbents are read from it, winners published to it; empty: none
   bool publish = true;
-  std::string key_policy;  // empty: the selection file's, else the op's
+  std::string key_policy;  // empty: see above
   MeasureMode mode;
   stats::RaceOptions race;  // of each key, but for its band and look_every
   int duel_rounds = 160;    // at most, of the race's best against the incumbent
@@ -171,10 +178,34 @@ struct TunedKey {
   bool refused = false;  // it was to be published and could not; `note` says why
   std::string note;      // why it is not published, or why nothing is selected
 };
+// What is selected for a key against the single choice, at one of the key's shapes, by turns on
+// fresh samples.
+struct SingleAt {
+  Axes key, axes;
+  std::string variant;  // what is selected for the key
+  Config config;
+  std::string verdict;  // its own, as of a challenger: WIN is faster than the single choice
+  std::string reason;
+  double own_us = -1, single_us = -1;  // negative: not measured
+  double difference = 0;               // ln(own / single)
+  stats::Interval interval;            // 95 %
+  double band = 0;
+  int rounds = 0;  // 0 of an EQUIVALENT: both do the same work there
+};
+// Keys that the op's own policy would not tell apart, and the one config that would serve all of
+// them best by their races (tuner/single.h): what it costs each to share it.
+struct SingleChoice {
+  Axes key;             // of the op's own policy
+  std::string variant;  // empty: nobody raced at every key
+  Config config;
+  std::vector<SingleAt> at;
+};
 struct TuneReport {
   DeviceInfo device;
   uint64_t seed = 0;
+  std::string key_policy;
   std::vector<TunedKey> selections;
+  std::vector<SingleChoice> singles;
   struct PrunedConfig {
     std::string variant;
     Config config;

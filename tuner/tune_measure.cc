@@ -229,21 +229,35 @@ class KeyWatch : public DecideObserver {
   int taken_ = 0;
 };
 
+// The bands of all keys with one incumbent together, for the ledger, where each key then finds its
+// own: to start three processes takes longer than all their rounds. What is missing here, the key
+// measures itself.
+absl::Status Tuner::TakeBands() {
+  if (journal_.ledger() == nullptr) return absl::OkStatus();
+  std::map<std::pair<const Variant*, Config>, std::vector<const Key*>> keys_of;
+  for (const Key& key : keys_) {
+    if (key.incumbent < 0 || key.candidates.size() < 2) continue;
+    const Candidate& incumbent = key.candidates[key.incumbent];
+    if (BuiltOf(incumbent).ok())
+      keys_of[{incumbent.variant.get(), incumbent.config}].push_back(&key);
+  }
+  for (const auto& [incumbent, keys] : keys_of) {
+    if (keys.size() < 2) continue;
+    std::vector<AxisVector> shapes;
+    for (const Key* key : keys) {
+      shapes.insert(shapes.end(), key->shapes.begin(), key->shapes.end());
+    }
+    const Candidate& candidate = keys.front()->candidates[keys.front()->incumbent];
+    KVR_ASSIGN_OR_RETURN(std::string path, files_->Add(*BuiltOf(candidate)->binary));
+    KVR_RETURN_IF_ERROR(
+        BandsAt(shapes, ItemOf(candidate, std::move(path)), budget_.end()).status());
+  }
+  return absl::OkStatus();
+}
+
 // The widest of the key's shapes: what a mean over them cannot exceed.
 absl::StatusOr<KeyBand> Tuner::BandOf(const Key& key, const WorkItem& incumbent, absl::Time until) {
-  std::vector<Axes> shapes;
-  for (const Axes& axes : Named(key.shapes)) {
-    KVR_ASSIGN_OR_RETURN(const BandShape shape, BandShapeOf(*work_.op, axes));
-    shapes.push_back(shape.axes);
-  }
-  WorkerSessions itself(*worker_, work_.op->name(), seeds_, incumbent, incumbent,
-                        MeasuringOptions());
-  const BandKey belongs{report_.device.uuid, report_.device.driver, work_.op->name(),
-                        request_.mode};
-  KVR_ASSIGN_OR_RETURN(const std::vector<BandInUse> bands,
-                       FindOrMeasureBands(bench_, belongs, itself, shapes, report_.seed, [&] {
-                         return !Cancelled(bench_) && absl::Now() < until;
-                       }));
+  KVR_ASSIGN_OR_RETURN(const std::vector<BandInUse> bands, BandsAt(key.shapes, incumbent, until));
   KeyBand widest;
   for (const BandInUse& band : bands) {
     if (!band.trouble.empty()) {
@@ -258,9 +272,24 @@ absl::StatusOr<KeyBand> Tuner::BandOf(const Key& key, const WorkItem& incumbent,
   return widest;
 }
 
+absl::StatusOr<std::vector<BandInUse>> Tuner::BandsAt(const std::vector<AxisVector>& at,
+                                                      const WorkItem& incumbent, absl::Time until) {
+  std::vector<Axes> shapes;
+  for (const Axes& axes : Named(at)) {
+    KVR_ASSIGN_OR_RETURN(const BandShape shape, BandShapeOf(*work_.op, axes));
+    shapes.push_back(shape.axes);
+  }
+  WorkerSessions itself(*worker_, work_.op->name(), seeds_, incumbent, incumbent,
+                        MeasuringOptions());
+  const BandKey belongs{report_.device.uuid, report_.device.driver, work_.op->name(),
+                        request_.mode};
+  return FindOrMeasureBands(bench_, belongs, itself, shapes, report_.seed,
+                            [&] { return !Cancelled(bench_) && absl::Now() < until; });
+}
+
 absl::Status Tuner::Measure(Key& key, const KeyShare& share, TunedKey& tuned) {
   KVR_ASSIGN_OR_RETURN(const std::vector<WorkItem> items, Items(key));
-  KeyBand band;
+  KeyBand& band = key.band;
   if (key.incumbent >= 0 && items.size() > 1) {
     KVR_ASSIGN_OR_RETURN(band, BandOf(key, items[key.incumbent], share.race_until));
   }
@@ -293,6 +322,7 @@ absl::Status Tuner::Measure(Key& key, const KeyShare& share, TunedKey& tuned) {
           sampler, key.incumbent, options, [&] { return absl::Now() < share.race_until; },
           [&] { return absl::Now() < share.end; }, watching));
   report_.respawns = worker_->respawns();
+  AddBehind(decision, key);
   tuned.session = sampler.info();
   report_.session = Merge(report_.session, sampler.info());
   Tell(key, decision, band, tuned);
@@ -309,6 +339,17 @@ absl::Status Tuner::Measure(Key& key, const KeyShare& share, TunedKey& tuned) {
   tuned.config = winner.config;
   tuned.median_us = decision.winner_us;
   return Publish(key, winner, tuned);
+}
+
+void Tuner::AddBehind(const KeyDecision& decision, Key& key) const {
+  const std::vector<double>& medians = decision.race.medians;
+  if (!decision.race_trouble.empty() || decision.race.winner < 0) return;
+  const double best = medians[decision.race.winner];
+  for (size_t i = 0; i < medians.size(); ++i) {
+    if (std::isfinite(medians[i])) {
+      key.behind.push_back({key.candidates[i], std::log(medians[i] / best)});
+    }
+  }
 }
 
 void Tuner::Tell(const Key& key, const KeyDecision& decision, const KeyBand& band,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What kvr tune does with a key's winner.
+#include <algorithm>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -17,11 +18,31 @@ std::string Tuner::WhyNotPublished(const Key& key, const TunedKey& tuned) const 
     return "not stored: name a file with --selections to keep what is selected";
   }
   if (!tuned.incumbent_kept) return "";
-  if (key.from_file) return StrCat(request_.selection_file, " keeps what it selects");
+  if (key.from_file) {
+    return Rekeys() ? "" : StrCat(request_.selection_file, " keeps what it selects");
+  }
   // The baseline, which no file selects yet. That nothing beat it is worth keeping, a comparison
   // that must not be read is not.
   if (tuned.verdict != stats::VerdictName(stats::Verdict::kInvalid)) return "";
   return "not published: the comparison is INVALID; the baseline serves this key";
+}
+
+const Generation::Op* Tuner::InFile() const {
+  return incumbents_ == nullptr ? nullptr : incumbents_->FindOp(work_.op->name());
+}
+
+bool Tuner::Rekeys() const {
+  return InFile() != nullptr && !InFile()->selections.empty() &&
+         InFile()->policy.text() != policy_->text();
+}
+
+std::string Tuner::RekeyedText() const {
+  std::string selected;
+  for (const auto& [key, selection] : Sorted(*InFile())) {
+    StrAppend(&selected, selected.empty() ? "" : "; ", "{", AxesText(InFile()->policy.Named(key)),
+              "}: ", selection->variant->name);
+  }
+  return StrCat(InFile()->policy.text(), " (", selected, ")");
 }
 
 absl::Status Tuner::Publish(const Key& key, const Candidate& winner, TunedKey& tuned) {
@@ -55,7 +76,7 @@ absl::Status Tuner::Publish(const Key& key, const Candidate& winner, TunedKey& t
   evidence.device = report_.device.name;
   evidence.date = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone());
   if (tuned.incumbent_kept) {
-    evidence.verdict = "BASELINE";
+    evidence.verdict = key.from_file ? "KEPT" : "BASELINE";
   } else if (!tuned.verdict.empty()) {
     evidence.verdict = tuned.verdict;
     evidence.kind = "quick";
@@ -63,9 +84,20 @@ absl::Status Tuner::Publish(const Key& key, const Candidate& winner, TunedKey& t
     evidence.gain_high = tuned.difference.high;
     evidence.incumbent = CandidateText(key.selected);
   }
-  const absl::StatusOr<GenerationPtr> published = PublishSelection(
-      request_.selection_file, bench_.catalog, report_.device,
-      PublicationOf(key, std::move(selection)), /*lock_timeout_s=*/10, &record.before);
+  Publication publication = PublicationOf(key, std::move(selection));
+  if (Rekeys()) {
+    held_back_.push_back({report_.selections.size(), std::move(publication), std::move(record)});
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<GenerationPtr> published =
+      PublishSelection(request_.selection_file, bench_.catalog, report_.device,
+                       std::move(publication), /*lock_timeout_s=*/10, &record.before);
+  return Published(published, std::move(record), tuned);
+}
+
+// What became of it, into report and journal.
+absl::Status Tuner::Published(const absl::StatusOr<GenerationPtr>& published,
+                              ledger::Publication record, TunedKey& tuned) {
   const absl::Status& status = published.status();
   record.after = published.ok() ? (*published)->digest().Hex() : record.before;
   record.outcome = published.ok() ? "published" : tuned.incumbent_kept ? "kept" : "failed";
@@ -79,26 +111,66 @@ absl::Status Tuner::Publish(const Key& key, const Candidate& winner, TunedKey& t
     return absl::OkStatus();
   }
   KVR_RETURN_IF_ERROR(status);
-  const Generation::Op* before =
-      incumbents_ == nullptr ? nullptr : incumbents_->FindOp(work_.op->name());
-  if (before != nullptr && before->policy.text() != policy_->text()) {
-    tuned.note = StrCat("the file's selections keyed by ", before->policy.text(),
-                        " are gone: it is keyed by ", policy_->text(), " now");
-  }
   report_.digest = (*published)->digest().Hex();
   tuned.published = true;
   return absl::OkStatus();
 }
 
+// A file is keyed anew as a whole or not at all: what it selects now serves every shape, and half
+// of the new keys would leave the others to the baseline.
+absl::Status Tuner::PublishHeldBack() {
+  if (held_back_.empty()) return absl::OkStatus();
+  const auto selected = std::count_if(report_.selections.begin(), report_.selections.end(),
+                                      [](const TunedKey& key) { return !key.variant.empty(); });
+  const std::string old = RekeyedText();
+  if (static_cast<size_t>(selected) < keys_.size()) {
+    const std::string why =
+        StrCat(selected, " of ", keys_.size(), " keys have a selection: ", request_.selection_file,
+               " stays keyed by ", old);
+    report_.digest = incumbents_->digest().Hex();
+    for (HeldBack& held : held_back_) {
+      TunedKey& tuned = report_.selections[held.tuned];
+      tuned.refused = true;
+      tuned.note = StrCat("not published: ", why, "; tune again for the others");
+      held.record.outcome = "kept";
+      held.record.reason = why;
+      journal_.Add(std::move(held.record));
+    }
+    return absl::OkStatus();
+  }
+  std::vector<Publication> publications;
+  for (HeldBack& held : held_back_) publications.push_back(std::move(held.publication));
+  std::string before;
+  const absl::StatusOr<GenerationPtr> published =
+      PublishSelections(request_.selection_file, bench_.catalog, report_.device,
+                        std::move(publications), /*lock_timeout_s=*/10, &before);
+  for (HeldBack& held : held_back_) {
+    TunedKey& tuned = report_.selections[held.tuned];
+    held.record.before = before;
+    KVR_RETURN_IF_ERROR(Published(published, std::move(held.record), tuned));
+    if (tuned.published) {
+      tuned.note = StrCat(request_.selection_file, " is keyed by ", policy_->text(),
+                          " now; gone are its selections keyed by ", old);
+    }
+  }
+  return absl::OkStatus();
+}
+
 Publication Tuner::PublicationOf(const Key& key, Selection selection) const {
-  Publication publication{work_.op->name(), *policy_, key.bucket, std::move(selection), {}, {}};
+  Publication publication{work_.op->name(), *policy_, key.bucket, std::move(selection), {}, {}, {}};
   for (const Key& other : keys_) publication.retuned.push_back(other.bucket);
   if (key.selected.variant != nullptr) publication.incumbent = key.selected;
+  publication.rekeyed = incumbents_;
   return publication;
 }
 
 // Said before the hours of measuring, not only after.
 void Tuner::NoteLosses() {
+  if (Rekeys() && request_.publish && !work_.overridden) {
+    Note(StrCat("when all ", keys_.size(), " keys are known, ", request_.selection_file,
+                " is keyed by ", policy_->text(), ", and what it selects by ", RekeyedText(),
+                " goes"));
+  }
   if (dropped_.empty() || !request_.publish || work_.overridden || keys_.empty()) return;
   const std::string lost = LostBy(PublicationOf(keys_.front(), {}), dropped_);
   if (lost.empty()) return;

@@ -3,6 +3,7 @@
 // What kvr tune works on: the keys that the shapes fall into, and for each the configs that are
 // worth building and measuring.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "core/status.h"
@@ -14,14 +15,17 @@
 namespace kvr {
 
 // A key stands for shapes that are never measured, and a launch at any of them takes what is
-// selected. So every candidate is also verified at the shape asked for, and at an awkward member of
-// the bucket: one below the representative, which tiles rarely divide, with a handful of whatever
-// the key does not hold, so that generators can mix full, part-filled and empty rows.
-void Tuner::AddProofs(const AxisVector& asked, Key& key) {
+// selected. So every candidate is also verified at the shapes asked for (of several, as a range
+// gives them, the first and the last), and at an awkward member of the bucket: one
+// below the representative, which tiles rarely divide, with a handful of whatever the key does not
+// hold, so that generators can mix full, part-filled and empty rows.
+void Tuner::AddProofs(const std::vector<AxisVector>& asked, Key& key) {
   constexpr int64_t kMixed = 8;
   const OpSpec& spec = work_.op->spec();
   const Axes keyed = policy_->Named(key.bucket);
-  AxisVector awkward = asked;
+  std::vector<AxisVector> shapes = asked;
+  if (shapes.size() > 2) shapes = {asked.front(), asked.back()};
+  AxisVector awkward = asked.front();
   for (size_t i = 0; i < spec.axes.size(); ++i) {
     const AxisSpec& axis = spec.axes[i];
     if (axis.is_const) continue;
@@ -31,24 +35,24 @@ void Tuner::AddProofs(const AxisVector& asked, Key& key) {
       awkward[i] = std::max(awkward[i], kMixed);
     }
   }
-  for (const AxisVector& shape : {asked, awkward}) {
+  shapes.push_back(awkward);
+  for (const AxisVector& shape : shapes) {
     const bool covered =
         policy_->Bucket(shape) == key.bucket && ResolveAxes(spec, NamedAxes(spec, shape)).ok();
-    const auto known = [&](const std::vector<AxisVector>& shapes) {
-      return std::find(shapes.begin(), shapes.end(), shape) != shapes.end();
+    const auto known = [&](const std::vector<AxisVector>& there) {
+      return std::find(there.begin(), there.end(), shape) != there.end();
     };
     if (covered && !known(key.shapes) && !known(key.proofs)) key.proofs.push_back(shape);
   }
 }
 
-// What is selected now always takes part, at position 0, unless tunables are pinned: then the
-// question is about those configs alone.
+// What serves the key's shapes now always takes part, at position 0, unless tunables are pinned:
+// then the question is about those configs alone.
 void Tuner::AddIncumbent(Key& key) {
-  const std::string& op = work_.op->name();
-  const Generation::Op* in_file = incumbents_ == nullptr ? nullptr : incumbents_->FindOp(op);
-  const Selection* selected = in_file == nullptr || in_file->policy.text() != policy_->text()
-                                  ? nullptr
-                                  : incumbents_->Find(op, key.bucket);
+  const Selection* selected =
+      InFile() == nullptr
+          ? nullptr
+          : incumbents_->Find(work_.op->name(), InFile()->policy.Bucket(key.shapes.front()));
   key.from_file = selected != nullptr;
   if (selected != nullptr) {
     key.selected = {selected->variant, selected->config};
@@ -68,6 +72,7 @@ void Tuner::AddIncumbent(Key& key) {
 
 absl::Status Tuner::MakeKeys() {
   const OpSpec& spec = work_.op->spec();
+  std::vector<std::vector<AxisVector>> asked;  // by key
   for (const AxisVector& axes : work_.shapes) {
     const BucketedKey bucket = policy_->Bucket(axes);
     auto key =
@@ -75,6 +80,7 @@ absl::Status Tuner::MakeKeys() {
     if (key == keys_.end()) {
       keys_.emplace_back().bucket = bucket;
       key = keys_.end() - 1;
+      asked.emplace_back();
     }
     // Tuned at the bucket's representative, which must be a legal shape itself.
     const AxisVector representative = policy_->Representative(axes);
@@ -82,9 +88,11 @@ absl::Status Tuner::MakeKeys() {
     if (std::find(key->shapes.begin(), key->shapes.end(), representative) == key->shapes.end()) {
       key->shapes.push_back(representative);
     }
-    AddProofs(axes, *key);
+    asked[static_cast<size_t>(key - keys_.begin())].push_back(axes);
   }
-  for (Key& key : keys_) {
+  for (size_t i = 0; i < keys_.size(); ++i) {
+    Key& key = keys_[i];
+    AddProofs(asked[i], key);
     key.candidates = work_.space.candidates;
     AddIncumbent(key);
     PruneKey(key);
@@ -118,6 +126,8 @@ void Tuner::SkipRejected(Key& key) {
     if (rejected->has_value()) {
       report_.rejected.push_back({candidate.variant->name, candidate.config, (*rejected)->status,
                                   (*rejected)->reason, (*rejected)->time, measured.front()});
+      if (std::isfinite((*rejected)->behind))
+        key.behind.push_back({candidate, (*rejected)->behind});
     } else {
       kept.push_back(candidate);
     }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The run behind TuneOp: the request becomes keys with candidates (tune.cc, tune_space.cc); each
-// key is verified (tune_key.cc), raced (tune_measure.cc) and published (tune_publish.cc).
+// The run behind TuneOp: the request becomes a key policy (tune_policy.cc) and keys with candidates
+// (tune.cc, tune_space.cc); each key is verified (tune_key.cc), raced (tune_measure.cc) and
+// published (tune_publish.cc). At last the keys are held against one config for all of them
+// (tune_single.cc).
 //
 // Threading: as TuneOp.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,9 +20,11 @@
 #include "absl/time/clock.h"
 #include "core/key_policy.h"
 #include "registry/selection_file.h"
+#include "tuner/ab.h"
 #include "tuner/budget.h"
 #include "tuner/decide.h"
 #include "tuner/publish.h"
+#include "tuner/single.h"
 #include "tuner/tune.h"
 #include "tuner/work.h"
 
@@ -27,6 +32,13 @@ namespace kvr {
 
 // Of a key that the budget did not reach.
 inline constexpr char kNoTime[] = "the budget ended before anything was measured";
+
+// The noise band that a key's verdict is held against.
+struct KeyBand {
+  double band = stats::kLeastBand;
+  std::string source;   // for people; empty: none is needed
+  std::string trouble;  // not empty: there is none, and why
+};
 
 // One tuning key and its contestants.
 struct Key {
@@ -37,13 +49,15 @@ struct Key {
   int incumbent = -1;      // position in candidates
   Candidate selected;      // the incumbent, whatever became of it; a null variant: there is none
   bool from_file = false;  // the selection file says so; else it is the op's baseline
+  KeyBand band;
+  std::vector<Behind> behind;  // of all that raced, now or before
 };
 
-// The noise band that a key's verdict is held against.
-struct KeyBand {
-  double band = stats::kLeastBand;
-  std::string source;   // for people; empty: none is needed
-  std::string trouble;  // not empty: there is none, and why
+// What is published when all of a file's keys are known.
+struct HeldBack {
+  size_t tuned;  // of the report's selections
+  Publication publication;
+  ledger::Publication record;
 };
 
 class Tuner {
@@ -61,8 +75,10 @@ class Tuner {
 
   absl::Status Prepare();
   absl::Status ReadSelections();
+  absl::Status ChoosePolicy();
+  absl::Status SkipOtherPolicies();
   absl::Status MakeKeys();
-  void AddProofs(const AxisVector& asked, Key& key);
+  void AddProofs(const std::vector<AxisVector>& asked, Key& key);
   void AddIncumbent(Key& key);
   void SkipRejected(Key& key);
   void PruneKey(Key& key);
@@ -71,12 +87,34 @@ class Tuner {
   absl::Status Verify(Key& key, absl::Time until);
   void DropRepeats(Key& key);
   absl::Status Measure(Key& key, const KeyShare& share, TunedKey& tuned);
+  absl::Status TakeBands();
+  absl::StatusOr<std::vector<BandInUse>> BandsAt(const std::vector<AxisVector>& at,
+                                                 const WorkItem& incumbent, absl::Time until);
   absl::StatusOr<KeyBand> BandOf(const Key& key, const WorkItem& incumbent, absl::Time until);
+  void AddBehind(const KeyDecision& decision, Key& key) const;
   void Tell(const Key& key, const KeyDecision& decision, const KeyBand& band, TunedKey& tuned);
   absl::Status Publish(const Key& key, const Candidate& winner, TunedKey& tuned);
   std::string WhyNotPublished(const Key& key, const TunedKey& tuned) const;
   Publication PublicationOf(const Key& key, Selection selection) const;
+  const Generation::Op* InFile() const;  // what the file has of the op; null: nothing
+  // The file has selections of the op that are keyed by another policy than this tune's.
+  bool Rekeys() const;
+  std::string RekeyedText() const;  // "topk:pow2 ({topk=512}: w8)"
+  absl::Status PublishHeldBack();
+  absl::Status Published(const absl::StatusOr<GenerationPtr>& published, ledger::Publication record,
+                         TunedKey& tuned);
   void NoteLosses();
+
+  // Keys that the op's own policy would not tell apart, where there are several.
+  using KeyGroup = std::vector<size_t>;
+  std::vector<KeyGroup> Groups() const;
+  absl::Status CompareWithSingles(const std::vector<KeyGroup>& groups);
+  absl::Status CompareWithSingle(const KeyGroup& group, PhaseProgress& progress);
+  absl::StatusOr<WorkItem> BuiltItem(const Candidate& candidate);
+  // `sides`: the single choice, the key's own.
+  absl::StatusOr<AbShape> DuelWithSingle(Key& key, const Axes& axes,
+                                         const std::array<Candidate, 2>& sides);
+  void RecordSingle(const SingleAt& at, const AbShape& duel, const std::array<Candidate, 2>& sides);
 
   // Verifications that a key may take, whatever drops out of it.
   static int VerifySteps(const Key& key) {
@@ -126,7 +164,9 @@ class Tuner {
   std::unique_ptr<WorkerClient> worker_;
   std::unique_ptr<BinaryFiles> files_;
   std::string sentinel_path_;
-  GenerationPtr incumbents_;               // may be null
+  GenerationPtr incumbents_;  // may be null
+  std::vector<HeldBack> held_back_;
+  size_t singles_held_ = 0;
   std::vector<DroppedSelection> dropped_;  // what the file holds besides
   std::optional<KeyPolicy> policy_;
   std::vector<Key> keys_;

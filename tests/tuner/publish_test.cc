@@ -134,6 +134,34 @@ TEST_F(PublishTest, WhatWasSelectedMeanwhileIsNotReplacedUnmet) {
   EXPECT_TRUE(PublishSelection(path_, more_->catalog(), device_, faulty).ok());
 }
 
+TEST_F(PublishTest, KeysOfAnotherPolicyReplaceOnlyWhatIsKnownToGo) {
+  ASSERT_TRUE(PublishSelection(path_, more_->catalog(), device_, Of(*more_, "w8", 512)).ok());
+  Publication finer = Of(*more_, Baseline(), 512);
+  finer.policy =
+      *KeyPolicy::Parse("topk:pow2; num_tokens:pow2", (*more_->catalog().FindOp(kOp))->spec());
+  finer.key = *finer.policy.FromNamed({{"topk", 512}, {"num_tokens", 8}});
+  const auto refused = [&] {
+    const std::string before = Text(path_);
+    const auto published = PublishSelection(path_, more_->catalog(), device_, finer);
+    EXPECT_TRUE(absl::IsAborted(published.status())) << published.status();
+    EXPECT_THAT(std::string(What(published.status())), HasSubstr("topk:pow2"));
+    EXPECT_EQ(Text(path_), before);
+  };
+  refused();
+  finer.rekeyed = ReadSelectionFile(path_, more_->catalog(), device_)->generation;
+  // Somebody else was quicker: that one was nobody's incumbent.
+  ASSERT_TRUE(PublishSelection(path_, more_->catalog(), device_, Of(*more_, "w8", 1024)).ok());
+  refused();
+  finer.rekeyed = ReadSelectionFile(path_, more_->catalog(), device_)->generation;
+  Publication second = finer;
+  second.key = *finer.policy.FromNamed({{"topk", 512}, {"num_tokens", 16}});
+  const auto published = PublishSelections(path_, more_->catalog(), device_, {finer, second});
+  ASSERT_TRUE(published.ok()) << published.status();
+  EXPECT_EQ((*published)->FindOp(kOp)->policy.text(), finer.policy.text());
+  EXPECT_EQ((*published)->FindOp(kOp)->selections.size(), 2u);
+  EXPECT_EQ((*published)->number(), 3);
+}
+
 TEST_F(PublishTest, WhoeverPublishesAtOnceLosesNoKey) {
   constexpr int kWriters = 8;
   std::vector<std::thread> writers;

@@ -25,7 +25,7 @@ constexpr std::string_view kTrialOutcomes[] = {"", "kept", "dropped"};
 constexpr std::string_view kTrialStatuses[] = {
     "PASSED",        "INCORRECT_SHAPE", "INCORRECT_NUMERICAL", "INCORRECT_DTYPE", "RUNTIME_ERROR",
     "COMPILE_ERROR", "TIMEOUT"};
-constexpr std::string_view kVerdictKinds[] = {"quick", "ship", "race"};
+constexpr std::string_view kVerdictKinds[] = {"quick", "ship", "race", "single"};
 constexpr std::string_view kVerdicts[] = {"WIN", "LOSS", "EQUIVALENT", "INCONCLUSIVE", "INVALID"};
 constexpr std::string_view kPublicationOutcomes[] = {"published", "kept", "failed"};
 

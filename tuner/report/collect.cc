@@ -53,26 +53,7 @@ double BandAt(const Evidence& evidence, const Made<ledger::Verdict>& made) {
 std::vector<Row> Rows(const Evidence& evidence) {
   std::vector<Row> rows;
   for (const Made<ledger::Verdict>& made : evidence.verdicts) {
-    const ledger::Verdict& v = made.record;
-    const std::vector<Pair> sessions = SessionsOf(evidence, made);
-    Row row;
-    row.axes = evidence.Shape(v.axes);
-    row.where = evidence.Where(made.place, v.mode);
-    row.incumbent = evidence.Short(v.incumbent, v.incumbent_config);
-    row.challenger = evidence.Short(v.challenger, v.challenger_config);
-    row.incumbent_us = MedianUs(sessions, &Pair::incumbent);
-    row.challenger_us = MedianUs(sessions, &Pair::challenger);
-    row.difference = v.difference;
-    row.low = v.low;
-    row.high = v.high;
-    row.band = v.band;
-    if (!(row.band > 0)) row.band = BandAt(evidence, made);
-    row.verdict = v.verdict;
-    row.kind = v.kind;
-    row.reason = v.reason;
-    row.rounds = v.rounds / std::max<int64_t>(v.sessions, 1);
-    row.sessions = v.sessions;
-    rows.push_back(std::move(row));
+    rows.push_back(RowOf(evidence, made));
   }
   return rows;
 }
@@ -184,6 +165,7 @@ std::vector<std::string> How(const Evidence& evidence, const std::vector<Row>& r
     if (kind != "host" && kind != "null") accelerated.insert(mode);
   };
   for (const auto& [v, place] : evidence.verdicts) used(v.mode, place);
+  for (const auto& [v, place] : evidence.singles) used(v.mode, place);
   for (const Race& race : evidence.races) used(race.mode, race.place);
   std::vector<std::string> how;
   for (const std::string& mode : modes) {
@@ -230,6 +212,13 @@ std::vector<std::string> How(const Evidence& evidence, const std::vector<Row>& r
     how.push_back(
         "Races: all configs, then the faster half again and again, then the best by intervals; "
         "the winner meets the incumbent on samples drawn afterwards.");
+  }
+  if (!evidence.singles.empty()) {
+    how.push_back(
+        "One choice for all keys: the config that lags least behind the best of each key's race, "
+        "on "
+        "average over the keys. What is selected for a key meets it on samples drawn afterwards, "
+        "both in one session, by a quick verdict.");
   }
   return how;
 }
@@ -375,10 +364,34 @@ std::string Title(const Evidence& evidence, const CollectRequest& request) {
 
 }  // namespace
 
+Row RowOf(const Evidence& evidence, const Made<ledger::Verdict>& made) {
+  const ledger::Verdict& v = made.record;
+  Row row;
+  row.axes = evidence.Shape(v.axes);
+  row.where = evidence.Where(made.place, v.mode);
+  row.incumbent = evidence.Short(v.incumbent, v.incumbent_config);
+  row.challenger = evidence.Short(v.challenger, v.challenger_config);
+  const std::vector<Pair> sessions =
+      v.rounds > 0 || v.kind != "single" ? SessionsOf(evidence, made) : std::vector<Pair>();
+  row.incumbent_us = MedianUs(sessions, &Pair::incumbent);
+  row.challenger_us = MedianUs(sessions, &Pair::challenger);
+  row.difference = v.difference;
+  row.low = v.low;
+  row.high = v.high;
+  row.band = v.band;
+  if (!(row.band > 0)) row.band = BandAt(evidence, made);
+  row.verdict = v.verdict;
+  row.kind = v.kind;
+  row.reason = v.reason;
+  row.rounds = v.rounds / std::max<int64_t>(v.sessions, 1);
+  row.sessions = v.sessions;
+  return row;
+}
+
 absl::StatusOr<Report> Collect(const ledger::Ledger& ledger, const CollectRequest& request) {
   KVR_ASSIGN_OR_RETURN(const Evidence evidence, Gather(ledger, request));
-  if (evidence.verdicts.empty() && evidence.races.empty() && evidence.bands.empty() &&
-      evidence.summaries.empty()) {
+  if (evidence.verdicts.empty() && evidence.singles.empty() && evidence.races.empty() &&
+      evidence.bands.empty() && evidence.summaries.empty()) {
     return Nothing(ledger, request);
   }
   Report report;
@@ -391,7 +404,12 @@ absl::StatusOr<Report> Collect(const ledger::Ledger& ledger, const CollectReques
   report.baseline = Baseline(evidence);
   report.reported = AllReported(evidence);
   report.noise = AllNoise(evidence);
+  report.singles = AllSingles(evidence);
   report.conclusion = Conclusion(evidence, report.rows);
+  for (const Singles& singles : report.singles) {
+    report.conclusion.push_back(
+        StrCat(singles.where, singles.where.empty() ? "" : ": ", Worth(singles)));
+  }
   report.negatives = Negatives(evidence, report.rows);
   report.published = Published(evidence);
   report.samples = AllSamples(evidence);

@@ -103,13 +103,14 @@ void ChooseVerdicts(const Gatherer& gatherer, const CollectRequest& request, Evi
     if (v.kind == "quick" && races.contains({place, v.session, v.axes})) v.kind = "race";
   }
   if (request.since.empty()) {
-    // A race's challenger is what it happened to choose: another run supersedes it.
+    // A race's challenger is what it happened to choose: another run supersedes it. So it is with a
+    // single choice.
     Gatherer::KeepNewest(&evidence->verdicts, [&](const Made<ledger::Verdict>& made) {
       const ledger::Verdict& v = made.record;
-      const bool race = v.kind == "race";
-      return std::make_tuple(gatherer.Device(made.place), v.axes, v.mode, v.kind, v.incumbent,
-                             race ? "" : v.incumbent_config, race ? "" : v.challenger,
-                             race ? "" : v.challenger_config);
+      const bool single = v.kind == "single", race = single || v.kind == "race";
+      return std::make_tuple(gatherer.Device(made.place), v.axes, v.mode, v.kind,
+                             single ? "" : v.incumbent, race ? "" : v.incumbent_config,
+                             race ? "" : v.challenger, race ? "" : v.challenger_config);
     });
   }
   const auto key = [](const Made<ledger::Verdict>& made) {
@@ -121,6 +122,16 @@ void ChooseVerdicts(const Gatherer& gatherer, const CollectRequest& request, Evi
   };
   std::sort(evidence->verdicts.begin(), evidence->verdicts.end(),
             [&](const auto& a, const auto& b) { return key(a) < key(b); });
+  std::erase_if(evidence->verdicts, [&](const Made<ledger::Verdict>& made) {
+    if (made.record.kind != "single") return false;
+    evidence->singles.push_back(made);
+    return true;
+  });
+  const auto by_shape = [](const Made<ledger::Verdict>& made) {
+    return std::make_tuple(made.place, made.record.mode, Numbers(made.record.axes));
+  };
+  std::sort(evidence->singles.begin(), evidence->singles.end(),
+            [&](const auto& a, const auto& b) { return by_shape(a) < by_shape(b); });
 }
 
 // Comparisons that nobody who is asked for was in tell nothing, be it of clocks or of trouble.
@@ -241,6 +252,13 @@ void FindNames(Evidence* evidence) {
     std::map<std::string, std::set<std::string>>& of = v.kind == "race" ? configs : named;
     of[v.incumbent].insert(v.incumbent_config);
     of[v.challenger].insert(v.challenger_config);
+    evidence->used.insert(place);
+  }
+  for (const auto& [v, place] : evidence->singles) {
+    shapes.insert(v.axes);
+    modes.insert(v.mode);
+    configs[v.incumbent].insert(v.incumbent_config);
+    configs[v.challenger].insert(v.challenger_config);
     evidence->used.insert(place);
   }
   for (const Race& race : evidence->races) {

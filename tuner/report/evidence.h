@@ -62,7 +62,8 @@ struct Evidence {
 
   // Ship verdicts, quick ones, races, A against A; by challenger, place, mode, shape.
   std::vector<Made<ledger::Verdict>> verdicts;
-  std::vector<Made<ledger::Trial>> trials;  // all, oldest first
+  std::vector<Made<ledger::Verdict>> singles;  // of kind "single"; by place, mode, shape
+  std::vector<Made<ledger::Trial>> trials;     // all, oldest first
   std::vector<Race> races;
   std::vector<Made<ledger::Trial>> failures;  // newest of each config that did not pass
   std::vector<Made<ledger::Build>> builds;    // failed ones that no trial speaks of
@@ -101,8 +102,11 @@ const ledger::Trial* WinnerOf(const Race& race);
 // Its position in the order of a race's stages; -1: it is none.
 int StageOf(const ledger::Trial& trial);
 
+Row RowOf(const Evidence& evidence, const Made<ledger::Verdict>& verdict);
+
 // The parts. `rows` are of evidence.verdicts, one each, in their order.
 std::vector<std::string> Conclusion(const Evidence& evidence, const std::vector<Row>& rows);
+std::vector<Singles> AllSingles(const Evidence& evidence);
 std::vector<std::string> Negatives(const Evidence& evidence, const std::vector<Row>& rows);
 std::vector<Samples> AllSamples(const Evidence& evidence);
 std::vector<Funnel> Funnels(const Evidence& evidence);

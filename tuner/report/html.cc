@@ -147,6 +147,41 @@ void Results(std::string* out, const std::vector<Row>& rows) {
   }
 }
 
+void SinglesSection(std::string* out, const std::vector<Singles>& all) {
+  if (all.empty()) return;
+  StrAppend(out,
+            "<h2>One choice for all keys</h2>\n<p>What is selected for each key against one choice "
+            "for all of them. Differences are of its own choice's time; negative is faster. The "
+            "noise band is shaded. Rounds stand beside each verdict.</p>\n");
+  for (const Singles& singles : all) {
+    std::vector<Row> measured;
+    std::string table;
+    for (const Row& row : singles.rows) {
+      if (row.rounds > 0) measured.push_back(row);
+      StrAppend(&table, "<tr><td>", Breakable(row.axes), "</td><td>",
+                Breakable(Named(row.challenger)), "</td><td class=\"v ", VerdictClass(row.verdict),
+                "\">", Escaped(row.verdict), " <small class=\"k\">", row.rounds, "</small>",
+                row.reason.empty() ? "" : StrCat("<br/><small>", Escaped(row.reason), "</small>"),
+                "</td>");
+      for (const std::string& figure :
+           {PercentText(row.difference), IntervalText(row.low, row.high), BandText(row.band),
+            MicrosecondsText(row.challenger_us), MicrosecondsText(row.incumbent_us)}) {
+        StrAppend(&table, "<td class=\"n\">", Escaped(figure), "</td>");
+      }
+      table += "</tr>\n";
+    }
+    StrAppend(out, "<h3>", Breakable(Named(singles.single)), " for all",
+              singles.keys.empty() ? "" : " of ", Escaped(singles.keys),
+              singles.where.empty() ? "" : ", ", Escaped(singles.where),
+              "</h3>\n<div class=\"pair\">\n", Figure("", IntervalPlot(measured)),
+              "<div class=\"wide\"><table>\n<tr><th>key</th><th>its own choice</th>"
+              "<th>verdict</th><th class=\"n\">difference</th><th class=\"n\">interval</th>"
+              "<th class=\"n\">band</th><th class=\"n\">its own µs</th>"
+              "<th class=\"n\">one for all µs</th></tr>\n",
+              table, "</table></div>\n</div>\n");
+  }
+}
+
 // The plot beside its figures.
 void Scaled(std::string* out, const Scaling& scaling) {
   const ScalingTable table = Tabulated(scaling);
@@ -216,6 +251,7 @@ std::string ToHtml(const Report& report) {
   Paragraphs(&out, "What", report.what);
   Paragraphs(&out, "Why", report.why);
   Results(&out, report.rows);
+  SinglesSection(&out, report.singles);
   for (const Scaling& scaling : report.scalings) Scaled(&out, scaling);
   std::vector<std::string> figures;
   for (const Samples& samples : report.samples) {

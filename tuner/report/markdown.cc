@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "absl/strings/str_format.h"
 #include "core/strings.h"
 #include "tuner/report/report.h"
@@ -53,6 +55,29 @@ void Rows(std::string* out, const Report& report) {
   StrAppend(out,
             "\nDifferences are of the challenger's time; negative is faster. Sessions × rounds "
             "stand beside each verdict.\n");
+}
+
+void AllSingles(std::string* out, const std::vector<Singles>& all) {
+  if (all.empty()) return;
+  StrAppend(out, "\n## One choice for all keys\n");
+  for (const Singles& singles : all) {
+    StrAppend(out, "\n", Plain(Named(singles.single)), " for all",
+              singles.keys.empty() ? "" : " of ", Plain(singles.keys),
+              singles.where.empty() ? "" : ", ", Plain(singles.where),
+              ":\n\n| key | its own choice | verdict | difference | interval | band | its own µs | "
+              "one for all µs |\n|---|---|---|--:|--:|--:|--:|--:|\n");
+    for (const Row& row : singles.rows) {
+      StrAppend(out, "| ", Plain(row.axes), " | ", Plain(Named(row.challenger)), " | ",
+                Plain(row.verdict), row.rounds > 0 ? StrCat(" (", row.rounds, ")") : "",
+                row.reason.empty() ? "" : ": ", Plain(row.reason), " | ",
+                PercentText(row.difference), " | ", IntervalText(row.low, row.high), " | ",
+                BandText(row.band), " | ", MicrosecondsText(row.challenger_us), " | ",
+                MicrosecondsText(row.incumbent_us), " |\n");
+    }
+  }
+  StrAppend(out,
+            "\nDifferences are of its own choice's time; negative is faster. Rounds stand beside "
+            "each verdict.\n");
 }
 
 void Reports(std::string* out, const std::vector<Reported>& reported) {
@@ -121,6 +146,7 @@ std::string ToMarkdown(const Report& report) {
   }
   Section(&out, "Baseline", report.baseline);
   Rows(&out, report);
+  AllSingles(&out, report.singles);
   Scalings(&out, report.scalings);
   Noises(&out, report.noise);
   for (const Funnel& funnel : report.funnels) {

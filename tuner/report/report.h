@@ -36,6 +36,15 @@ struct Row {
   int64_t rounds = 0, sessions = 0;
 };
 
+// Keys that a finer key policy tells apart, each with a choice of its own, against one choice for
+// all of them: what telling them apart is worth.
+struct Singles {
+  std::string keys;   // what they have in common: "topk=512"; empty: nothing is known of it
+  std::string where;  // device, mode; empty: the same for all
+  Contestant single;
+  std::vector<Row> rows;  // the challengers are the keys' own; no rounds: they do the same work
+};
+
 // Raw samples in the order taken.
 struct Samples {
   std::string title;
@@ -100,6 +109,7 @@ struct Report {
   std::vector<std::pair<std::string, std::string>> environment;  // name, value
   std::vector<std::string> baseline;                             // what the rest is read against
   std::vector<Row> rows;
+  std::vector<Singles> singles;
   std::vector<Reported> reported;
   std::vector<Noise> noise;
   std::vector<std::string> negatives;   // what was tried and did not work, and why
@@ -133,6 +143,9 @@ struct ScalingTable {
   std::vector<std::pair<std::string, std::vector<std::string>>> rows;  // x, cells
 };
 ScalingTable Tabulated(const Scaling& scaling);
+
+// "moot": at none of the keys is its own choice faster beyond the noise band.
+std::string Worth(const Singles& singles);
 
 std::string Named(const Contestant& contestant);  // "w8 {WARPS=8}"
 

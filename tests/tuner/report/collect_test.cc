@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/status.h"
@@ -435,6 +436,83 @@ TEST_F(CollectTest, WhatNobodyKnowsIsRefused) {
   EXPECT_THAT(refused(request), HasSubstr("unknown variant 'w9'"));
   request.descriptions["w9"] = "nine warps";  // the catalog's, never measured
   EXPECT_NE(Collect(*ledger_, request).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+class SinglesTest : public CollectTest {
+ protected:
+  // A key's own choice against one for all, as a tune leaves it.
+  void AddSingle(int tokens, const std::string& own, const std::string& verdict, double difference,
+                 int rounds = 20) {
+    ledger::Verdict v;
+    v.session = StrCat("single-", tokens);
+    v.axes = StrCat("head_dim=576,num_tokens=", tokens, ",topk=2048");
+    v.kind = "single";
+    v.incumbent_config = "TARGET_CTAS=256";
+    v.challenger = "wide";
+    v.challenger_config = own;
+    v.verdict = verdict;
+    v.difference = difference;
+    v.low = difference - 0.01 * (rounds > 0);
+    v.high = difference + 0.01 * (rounds > 0);
+    v.band = 0.012;
+    v.rounds = rounds;
+    v.sessions = rounds > 0;
+    for (const auto& [variant, config, us] :
+         {std::tuple(v.incumbent.empty() ? "baseline" : v.incumbent.c_str(), v.incumbent_config,
+                     10.0),
+          std::tuple("wide", own, 10 * std::exp(difference))}) {
+      if (rounds == 0) break;
+      ledger::Trial trial{.session = v.session, .variant = variant, .config = config};
+      trial.axes = v.axes;
+      trial.stage = "ab";
+      trial.samples = {us, us};
+      trial.median_us = us;
+      Add(trial);
+    }
+    Add(v);
+  }
+};
+
+TEST_F(SinglesTest, AFinerKeyThatGainsNothingIsCalledMoot) {
+  AddSingle(1, "TARGET_CTAS=256", "EQUIVALENT", 0, /*rounds=*/0);
+  AddSingle(8, "TARGET_CTAS=512", "EQUIVALENT", -0.003);
+  AddSingle(64, "TARGET_CTAS=1024", "LOSS", 0.04);
+  const Report report = Collected(Request());
+  EXPECT_THAT(report.rows, IsEmpty());  // in a section of their own
+  ASSERT_THAT(report.singles, SizeIs(1));
+  EXPECT_EQ(report.singles[0].keys, "topk=2048");
+  ASSERT_THAT(report.singles[0].rows, SizeIs(3));
+  EXPECT_TRUE(std::isnan(report.singles[0].rows[0].challenger_us));
+  EXPECT_DOUBLE_EQ(report.singles[0].rows[1].incumbent_us, 10);
+  ASSERT_THAT(report.conclusion, SizeIs(1));
+  EXPECT_THAT(report.conclusion[0], HasSubstr("One choice for 3 keys of topk=2048, baseline"));
+  EXPECT_THAT(report.conclusion[0], HasSubstr("is moot on this device"));
+  EXPECT_THAT(report.conclusion[0], HasSubstr("slower at num_tokens=64 (+4.1 %"));
+  EXPECT_THAT(report.conclusion[0], HasSubstr("as fast at num_tokens=1 and num_tokens=8"));
+  const std::string markdown = ToMarkdown(report), page = ToHtml(report);
+  ExpectWellFormed(page);
+  EXPECT_THAT(markdown, HasSubstr("## One choice for all keys"));
+  EXPECT_THAT(markdown,
+              HasSubstr("| num_tokens=64 | wide {TARGET_CTAS=1024} | LOSS (20) | +4.1 %"));
+  EXPECT_THAT(page, HasSubstr("One choice for all keys"));
+  EXPECT_THAT(page, HasSubstr("wide {TARGET_CTAS=1024}"));
+}
+
+TEST_F(SinglesTest, WhatIsFasterBeyondTheBandIsToldWithItsFiguresAndTheNewestRunCounts) {
+  AddSingle(1, "TARGET_CTAS=1024", "EQUIVALENT", 0.001);
+  AddSingle(1, "TARGET_CTAS=512", "WIN", -0.05);
+  AddSingle(8, "TARGET_CTAS=512", "INCONCLUSIVE", -0.012);
+  const Report report = Collected(Request());
+  ASSERT_THAT(report.singles, SizeIs(1));
+  EXPECT_THAT(report.singles[0].rows, SizeIs(2));
+  const std::string worth = Worth(report.singles[0]);
+  EXPECT_THAT(worth, HasSubstr("at 1 of 2 its own is faster beyond the noise band: num_tokens=1 ("
+                               "-4.9 %"));
+  EXPECT_THAT(worth, HasSubstr("not told apart at num_tokens=8"));
+  EXPECT_THAT(worth, Not(HasSubstr("moot")));
+  CollectRequest request = Request();
+  request.kind = "ship";
+  EXPECT_FALSE(Collect(*ledger_, request).ok());  // --ship is about ship verdicts alone
 }
 
 TEST_F(CollectTest, NamesAreTextInBothFormats) {

@@ -302,6 +302,7 @@ class Decode : public Operation {
  public:
   Decode() {
     spec_.name = kExampleOp;
+    spec_.key_policy = "topk:pow2";
     spec_.axes = {{"num_tokens", false, 0, 64, ""},
                   {"topk", false, 0, 2048, ""},
                   {"head_dim", true, 576, 1, ""}};
