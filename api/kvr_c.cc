@@ -25,28 +25,6 @@ thread_local LastError last_error;
 constexpr size_t kOptionsV1 = offsetof(kvr_options, warn_context) + sizeof(void*);
 constexpr size_t kCountersV1 = offsetof(kvr_counters, retired) + sizeof(uint64_t);
 
-// "op/variant{K0=4}"
-absl::StatusOr<ApproximateOptIn> ParseOptIn(std::string_view text) {
-  const size_t slash = text.find('/'), brace = text.find('{');
-  const bool config = brace != std::string_view::npos;
-  if (slash == 0 || slash >= brace || slash == std::string_view::npos ||
-      (config && text.back() != '}')) {
-    return Error(absl::StatusCode::kInvalidArgument,
-                 StrCat("approximate ", Quoted(text), " names no variant"),
-                 "write op/variant, or op/variant{TUNABLE=value,...}");
-  }
-  ApproximateOptIn opt_in;
-  opt_in.op = text.substr(0, slash);
-  opt_in.variant = text.substr(slash + 1, brace - slash - 1);
-  if (config) {
-    KVR_ASSIGN_OR_RETURN(const auto values,
-                         ParseAssignments(text.substr(brace + 1, text.size() - brace - 2),
-                                          "tunable", /*negative=*/true));
-    for (const auto& [name, value] : values) opt_in.quality[name] = value;
-  }
-  return opt_in;
-}
-
 // Without being asked for, a ledger is no condition of serving.
 void KeepInLedger(Runtime& runtime, const WarningSink& warn) {
   absl::StatusOr<std::unique_ptr<PublicationSink>> sink = OpenPublicationLedger(runtime);

@@ -82,6 +82,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Open(const RuntimeOptions& opt
   DispatcherOptions dispatch{.miss_policy = options.miss_policy,
                              .approximate = options.approximate};
   const Catalog& catalog = platform.catalog();
+  KVR_RETURN_IF_ERROR(CheckOptIns(catalog, options.approximate));
   if (options.environment) {
     KVR_ASSIGN_OR_RETURN(dispatch.overrides, Overrides::FromEnvironment(catalog));
   }

@@ -12,6 +12,7 @@
 #include "cli/samples.h"
 #include "cli/table.h"
 #include "cli/work.h"
+#include "core/quality.h"
 #include "core/status.h"
 #include "core/strings.h"
 
@@ -41,6 +42,9 @@ Json ShapeJson(const AbShape& shape, bool ship) {
                {"difference", RelativeJson(shape.difference)},
                {"interval", {RelativeJson(shape.interval.low), RelativeJson(shape.interval.high)}},
                {"rounds", shape.rounds},
+               {"quality",
+                {{"incumbent", QualityJson(shape.quality[kIncumbent])},
+                 {"challenger", QualityJson(shape.quality[kChallenger])}}},
                {"sessions", std::move(sessions)}};
   if (ship) {
     json["p_win"] = shape.p_win;
@@ -116,7 +120,7 @@ void PrintText(const OpSpec& op, const AbReport& report) {
   const bool named = report.shapes.size() > 1;
   if (named) columns.insert(columns.begin(), {"shape"});
   Table table(columns);
-  Remarks bands(all.size()), reasons(all.size());
+  Remarks bands(all.size()), reasons(all.size()), qualities(all.size());
   for (size_t i = 0; i < all.size(); ++i) {
     const AbShape& shape = report.shapes[i];
     const auto us = [](double value) { return value < 0 ? "-" : Microseconds(value); };
@@ -125,6 +129,11 @@ void PrintText(const OpSpec& op, const AbReport& report) {
                                       std::string(stats::VerdictName(shape.verdict))};
     if (named) cells.insert(cells.begin(), shapes.names[i]);
     table.Row(std::move(cells));
+    for (const Side side : {kIncumbent, kChallenger}) {
+      if (shape.quality[side].empty()) continue;
+      qualities.Add(shapes.names[i], StrCat("quality of ", report.names[side], ": ",
+                                            QualityLine(shape.quality[side])));
+    }
     reasons.Add(shapes.names[i], shape.reason);
     reasons.Add(shapes.names[i], DecidedBy(report, shape));
     const bool banded = !report.ship_asked && shape.band.trouble.empty() && shape.band.sessions > 0;
@@ -132,6 +141,7 @@ void PrintText(const OpSpec& op, const AbReport& report) {
   }
   Print("\n" + table.Render(TerminalWidth()) + "\n");
   reasons.Print();
+  qualities.Print();
   bands.Print();
   if (report.ship_asked) {
     Print(SessionsText(report) + " at each shape, each in a fresh process\n");
@@ -192,6 +202,7 @@ absl::StatusOr<int> RunAb(const GlobalOptions& global, const AbOptions& options)
   request.rounds = options.rounds;
   if (options.sessions > 0) request.sessions = options.sessions;
   KVR_ASSIGN_OR_RETURN(request.shapes, ParseShapes(options));
+  KVR_ASSIGN_OR_RETURN(request.approximate, OptIns(options));
   KVR_ASSIGN_OR_RETURN(request.mode, ModeOf(options));
   KVR_ASSIGN_OR_RETURN(request.budget_s, BudgetOf(options));
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, OpenPlatform(global));
@@ -243,6 +254,7 @@ void AddAb(CLI::App& app, Commands& commands) {
   };
   contestant("--incumbent", &options->incumbent, "what is in use");
   contestant("--challenger", &options->challenger, "what wants its place");
+  options->AddApproximate(sub);
   options->AddAxes(sub);
   sub->add_flag("--ship", options->ship,
                 "16 sessions at each shape, each in a fresh process, and one verdict over all");
@@ -268,8 +280,8 @@ void AddAb(CLI::App& app, Commands& commands) {
       ->needs(live);
   options->AddWorker(sub);
   options->AddLedger(sub);
-  for (const char* name : {"--incumbent", "--challenger", "--axes", "--device", "--mode",
-                           "--memory", "--timeout", "--ledger"}) {
+  for (const char* name : {"--incumbent", "--challenger", "--approximate", "--axes", "--device",
+                           "--mode", "--memory", "--timeout", "--ledger"}) {
     live->excludes(sub->get_option(name));  // the running program's own
   }
   sub->callback([&commands, options] {

@@ -37,6 +37,15 @@ void OpOptions::AddVariants(CLI::App* app) {
       ->take_all();
 }
 
+void OpOptions::AddApproximate(CLI::App* app) {
+  app->add_option("--approximate", approximate,
+                  "take this approximate variant's results for right, with these values of its "
+                  "quality tunables; repeatable")
+      ->type_name("[OP/]VARIANT{A=V,...}")
+      ->allow_extra_args(false)
+      ->take_all();
+}
+
 void OpOptions::AddDevice(CLI::App* app) {
   app->add_option("--device", device, "cuda, cuda:N, host, null, or auto: a GPU if one answers")
       ->type_name("NAME");

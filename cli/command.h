@@ -55,9 +55,10 @@ struct GlobalOptions {
 // Options of the subcommands that work on an op.
 struct OpOptions {
   std::string op;
-  std::vector<std::string> axes;      // --axes, repeatable: one shape each
-  std::vector<std::string> variants;  // --variant, repeatable; empty: all
-  std::vector<std::string> pins;      // --set
+  std::vector<std::string> axes;         // --axes, repeatable: one shape each
+  std::vector<std::string> variants;     // --variant, repeatable; empty: all
+  std::vector<std::string> pins;         // --set
+  std::vector<std::string> approximate;  // --approximate, repeatable
   std::string device = "auto";
   std::string profile;
   std::string targets;
@@ -72,6 +73,7 @@ struct OpOptions {
   void AddOp(CLI::App* app);
   void AddAxes(CLI::App* app);
   void AddVariants(CLI::App* app);
+  void AddApproximate(CLI::App* app);
   void AddDevice(CLI::App* app);
   void AddProfile(CLI::App* app);
   void AddTargets(CLI::App* app);

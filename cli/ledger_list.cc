@@ -15,6 +15,7 @@
 #include "cli/table.h"
 #include "cli/work.h"
 #include "core/names.h"
+#include "core/quality.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "tuner/selections/placed.h"
@@ -45,6 +46,9 @@ void Tell(const Trial& t, Line& line) {
                 : t.status == "PASSED"                  ? "passed"
                                                         : t.status;
   if (!t.outcome.empty()) StrAppend(&line.result, ", ", t.outcome);
+  if (const auto quality = ParseQuality(t.quality); quality.ok() && !quality->empty()) {
+    StrAppend(&line.result, ", ", WorstErrorText(*quality), " off exact");
+  }
 }
 void Tell(const Verdict& v, Line& line) {
   line.variant = v.challenger;

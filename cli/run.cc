@@ -12,6 +12,7 @@
 #include "cli/selections.h"
 #include "cli/table.h"
 #include "cli/work.h"
+#include "core/quality.h"
 #include "core/status.h"
 #include "tuner/compare.h"
 
@@ -55,15 +56,37 @@ absl::StatusOr<Buffers> MakeInputs(const Operation& op, const AxisVector& axes, 
 
 struct Outcome {
   LoadItem item;
-  Comparison comparison;
+  Comparison comparison;                // with what the variant is held to
+  std::vector<QualityMeasure> quality;  // of an approximate one
   double median_us = 0;
 };
+
+// Holds `outputs` to the operation's reference; those of an approximate variant to its own.
+absl::Status Judge(Runtime& runtime, const Catalog::Op& op, const AxisVector& axes,
+                   absl::Span<const TensorView> inputs, absl::Span<const TensorView> outputs,
+                   Outcome* outcome) {
+  KVR_ASSIGN_OR_RETURN(const VariantPtr variant,
+                       runtime.catalog().Find(op.name(), outcome->item.variant));
+  KVR_ASSIGN_OR_RETURN(const std::vector<ReferenceOutput> exact,
+                       op.operation->Reference(axes, inputs, kThreads));
+  outcome->comparison = Compare(op.spec(), outputs, exact, PoisonByte(0));
+  if (variant->semantics == Semantics::kExact) return absl::OkStatus();
+  outcome->quality = DistanceOf(outcome->comparison);
+  KVR_ASSIGN_OR_RETURN(const std::vector<QualityMeasure> measures,
+                       op.operation->Quality(axes, inputs, outputs, exact));
+  outcome->quality.insert(outcome->quality.end(), measures.begin(), measures.end());
+  KVR_ASSIGN_OR_RETURN(const std::vector<ReferenceOutput> own,
+                       variant->code->Reference(axes, variant->TunableValues(outcome->item.config),
+                                                inputs, kThreads));
+  outcome->comparison = Compare(op.spec(), outputs, own, PoisonByte(0));
+  return absl::OkStatus();
+}
 
 absl::StatusOr<Outcome> RunShape(Runtime& runtime, const Catalog::Op& op, const AxisVector& axes) {
   Device& device = runtime.device();
   const Axes named = NamedAxes(op.spec(), axes);
   KVR_ASSIGN_OR_RETURN(LoadReport report, runtime.Load(op.name(), {named}));
-  Outcome outcome{.item = report.items.front(), .comparison = {}};
+  Outcome outcome{.item = report.items.front(), .comparison = {}, .quality = {}};
   KVR_RETURN_IF_ERROR(outcome.item.status);
   KVR_ASSIGN_OR_RETURN(Stream stream, device.CreateStream());
   auto destroy = absl::MakeCleanup([&] { device.DestroyStream(stream); });
@@ -99,9 +122,8 @@ absl::StatusOr<Outcome> RunShape(Runtime& runtime, const Catalog::Op& op, const 
                                           buffers.device_views[i].bytes(), stream));
   KVR_RETURN_IF_ERROR(device.Synchronize(stream));
   absl::Span<const TensorView> views = buffers.host_views;
-  KVR_ASSIGN_OR_RETURN(std::vector<ReferenceOutput> reference,
-                       op.operation->Reference(axes, views.first(inputs), kThreads));
-  outcome.comparison = Compare(op.spec(), views.subspan(inputs), reference, PoisonByte(0));
+  KVR_RETURN_IF_ERROR(
+      Judge(runtime, op, axes, views.first(inputs), views.subspan(inputs), &outcome));
   runtime.Thaw();
   return outcome;
 }
@@ -119,6 +141,7 @@ absl::StatusOr<int> RunRun(const GlobalOptions& global, const RunOptions& option
   if (!options.variants.empty()) open.forced.variant = options.variants.front();
   open.forced.op = options.op;
   open.forced.tunables = options.pins;
+  KVR_ASSIGN_OR_RETURN(open.approximate, OptIns(options));
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<Runtime> runtime, Runtime::Open(open));
   NameRefused(runtime->catalog());
   KVR_ASSIGN_OR_RETURN(const Catalog::Op* op, runtime->catalog().FindOp(options.op));
@@ -155,12 +178,17 @@ absl::StatusOr<int> RunRun(const GlobalOptions& global, const RunOptions& option
                        {"reason", outcome.comparison.reason},
                        {"max_abs", outcome.comparison.max_abs},
                        {"max_rel", outcome.comparison.max_rel},
+                       {"quality", QualityJson(outcome.quality)},
                        {"median_us", outcome.median_us},
                        {"launches", kLaunches}});
     table.Row({ShortShape(runtime->catalog(), options.op, outcome.item.axes), outcome.item.variant,
                outcome.item.why, status, absl::StrFormat("%.2e", outcome.comparison.max_abs),
                Microseconds(outcome.median_us)});
     if (!outcome.comparison.reason.empty()) notes += outcome.comparison.reason + "\n";
+    if (!outcome.quality.empty()) {
+      notes += Wrap("quality of " + outcome.item.variant + ": " + QualityLine(outcome.quality),
+                    TerminalWidth(), 2);
+    }
   }
   const DeviceInfo& device = runtime->device().info();
   if (global.json) {
@@ -185,6 +213,7 @@ void AddRun(CLI::App& app, Commands& commands) {
   options->AddOp(sub);
   options->AddAxes(sub);
   options->AddVariants(sub);
+  options->AddApproximate(sub);
   options->AddDevice(sub);
   AddSelections(sub, &options->selections);
   sub->callback([&commands, options] {

@@ -7,15 +7,33 @@
 #include "cli/live.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "registry/opt_in.h"
+#include "tuner/contest.h"
 
 namespace kvr::cli {
 namespace {
 
 struct SwapOptions {
-  std::string socket, op, variant, selections, bundle;
+  std::string socket, op, variant, selections, bundle, approximate;
   std::vector<std::string> keys;
   bool canary = false, no_verify = false, no_wait = false;
 };
+
+// The variant with the values that --approximate states, for the program to hold against its own
+// opt-in.
+absl::StatusOr<std::string> WithQuality(const SwapOptions& options) {
+  KVR_ASSIGN_OR_RETURN(const ApproximateOptIn opt_in, ParseOptIn(options.approximate, options.op));
+  KVR_ASSIGN_OR_RETURN(const ContestantParts parts, SplitContestant(options.variant));
+  if (options.op.empty() || opt_in.variant != parts.variant) {
+    return Error(
+        absl::StatusCode::kInvalidArgument,
+        StrCat("--approximate '", options.approximate, "' is not about the variant to swap to"),
+        "name the operation and that variant, or leave it out");
+  }
+  const std::string values = ConfigText(opt_in.quality);
+  const char* const comma = parts.config.empty() || values.empty() ? "" : ",";
+  return StrCat(parts.variant, "{", parts.config, comma, values, "}");
+}
 
 absl::StatusOr<LiveRequest> RequestOf(const SwapOptions& options) {
   LiveRequest request;
@@ -35,6 +53,9 @@ absl::StatusOr<LiveRequest> RequestOf(const SwapOptions& options) {
   }
   request.target.op = options.op;
   request.target.variant = options.variant;
+  if (!options.approximate.empty()) {
+    KVR_ASSIGN_OR_RETURN(request.target.variant, WithQuality(options));
+  }
   if (!options.selections.empty()) {
     request.target.selection_file = AbsolutePath(options.selections);
   }
@@ -60,6 +81,10 @@ void AddSwap(CLI::App& app, Commands& commands) {
   AddSocket(sub, &options->socket);
   sub->add_option("OP", options->op, "operation, as `kvr list` names it");
   sub->add_option("VARIANT", options->variant, "VARIANT, or VARIANT{A=V,...}");
+  sub->add_option("--approximate", options->approximate,
+                  "the quality tunables' values of an approximate VARIANT; they must be those that "
+                  "the program opted in to")
+      ->type_name("[OP/]VARIANT{A=V,...}");
   sub->add_option("--selection", options->selections, "all that this selection file selects")
       ->type_name("FILE");
   sub->add_option("--bundle", options->bundle,

@@ -110,6 +110,7 @@ Json ToJson(const TuneReport& report) {
                       {"reason", trial.reason},
                       {"max_abs", trial.max_abs},
                       {"max_rel", trial.max_rel},
+                      {"quality", QualityJson(trial.quality)},
                       {"stage", trial.stage},
                       {"screen_us", trial.screen_us},
                       {"median_us", trial.median_us},
@@ -205,6 +206,7 @@ void AddTune(CLI::App& app, Commands& commands) {
   options->AddOp(sub);
   options->AddAxes(sub);
   options->AddVariants(sub);
+  options->AddApproximate(sub);
   options->AddDevice(sub);
   AddSelections(sub, &options->selections);
   sub->add_option(

@@ -10,6 +10,7 @@
 #include "cli/samples.h"
 #include "cli/table.h"
 #include "cli/work.h"
+#include "core/quality.h"
 #include "core/strings.h"
 #include "tuner/feasibility.h"
 
@@ -58,6 +59,7 @@ std::string Gist(const std::string& reason) {
 struct Standing {
   struct Times {
     std::vector<double> screen, finals;
+    std::vector<QualityMeasure> quality;  // at the first shape
   };
   std::map<Config, Times> times;
   std::set<Config> failed, pruned;
@@ -81,6 +83,7 @@ std::map<std::string, Standing> StandingsOf(const TunedKey& key, const TuneRepor
     if (trial.status != TrialStatus::kPassed) standing.failed.insert(trial.config);
     if (!measured || trial.screen_us < 0) continue;
     Standing::Times& times = standing.times[trial.config];
+    if (times.quality.empty()) times.quality = trial.quality;
     times.screen.push_back(trial.screen_us);
     if (trial.median_us >= 0) times.finals.push_back(trial.median_us);
   }
@@ -94,7 +97,8 @@ std::map<std::string, Standing> StandingsOf(const TunedKey& key, const TuneRepor
 }
 
 std::vector<std::string> Line(const Catalog& catalog, const std::string& op,
-                              const std::string& variant, const Standing& standing, size_t shapes) {
+                              const std::string& variant, const Standing& standing, size_t shapes,
+                              bool with_quality) {
   const Config* best = nullptr;
   std::pair<bool, double> best_us;  // a screening median counts after every final one
   for (const auto& [config, times] : standing.times) {
@@ -110,26 +114,45 @@ std::vector<std::string> Line(const Catalog& catalog, const std::string& op,
   const std::vector<Tally>& why = standing.why_pruned.all();
   const auto most = std::max_element(
       why.begin(), why.end(), [](const Tally& a, const Tally& b) { return a.count < b.count; });
-  return {variant,
-          best == nullptr ? "-" : Fit(ShortConfig(catalog, op, variant, *best), kCell),
-          best == nullptr ? "-" : Microseconds(best_us.second),
-          StrCat(standing.times.size()),
-          StrCat(standing.failed.size()),
-          StrCat(standing.pruned.size()),
-          most == why.end() ? "" : Gist(most->reason)};
+  std::vector<std::string> line = {
+      variant,
+      best == nullptr ? "-" : Fit(ShortConfig(catalog, op, variant, *best), kCell),
+      best == nullptr ? "-" : Microseconds(best_us.second),
+      StrCat(standing.times.size()),
+      StrCat(standing.failed.size()),
+      StrCat(standing.pruned.size()),
+      most == why.end() ? "" : Gist(most->reason)};
+  if (with_quality) {
+    line.insert(line.begin() + 3,
+                best == nullptr ? "-" : WorstErrorText(standing.times.at(*best).quality));
+  }
+  return line;
+}
+
+bool HasQuality(const std::map<std::string, Standing>& standings) {
+  for (const auto& [variant, standing] : standings) {
+    for (const auto& [config, times] : standing.times) {
+      if (!times.quality.empty()) return true;
+    }
+  }
+  return false;
 }
 
 void PrintVariants(const Catalog& catalog, const std::string& op, const TuneReport& report) {
   for (const TunedKey& key : report.selections) {
-    Table table({{"variant"},
-                 {"best config"},
-                 {"median", Table::Align::kRight},
-                 {"timed", Table::Align::kRight},
-                 {"failed", Table::Align::kRight},
-                 {"pruned", Table::Align::kRight},
-                 {"mostly for"}});
-    for (const auto& [variant, standing] : StandingsOf(key, report)) {
-      table.Row(Line(catalog, op, variant, standing, key.shapes.size()));
+    const std::map<std::string, Standing> standings = StandingsOf(key, report);
+    const bool with_quality = HasQuality(standings);
+    std::vector<Table::Column> columns = {{"variant"},
+                                          {"best config"},
+                                          {"median", Table::Align::kRight},
+                                          {"timed", Table::Align::kRight},
+                                          {"failed", Table::Align::kRight},
+                                          {"pruned", Table::Align::kRight},
+                                          {"mostly for"}};
+    if (with_quality) columns.insert(columns.begin() + 3, {"off exact", Table::Align::kRight});
+    Table table(std::move(columns));
+    for (const auto& [variant, standing] : standings) {
+      table.Row(Line(catalog, op, variant, standing, key.shapes.size(), with_quality));
     }
     if (table.empty()) continue;
     Print("\n" + (report.selections.size() > 1 ? AxesText(key.key) + "\n" : std::string()));
@@ -197,6 +220,21 @@ void PrintSingles(const Catalog& catalog, const std::string& op, const TuneRepor
                "); against it each key's own: ", counts,
                report.ledger.empty() ? "" : "; `kvr report` shows them"),
         TerminalWidth(), 2));
+  }
+}
+
+// Of one config of each approximate variant, at each shape measured: its quality tunables have the
+// same values in all.
+void PrintQuality(const Catalog& catalog, const std::string& op, const TuneReport& report) {
+  std::set<std::pair<std::string, Axes>> told;
+  for (const Trial& trial : report.trials) {
+    if (trial.quality.empty() || trial.screen_us < 0 ||
+        !told.insert({trial.variant, trial.axes}).second) {
+      continue;
+    }
+    Print(Wrap(StrCat("quality of ", trial.variant, " at ", ShortShape(catalog, op, trial.axes),
+                      ": ", QualityLine(trial.quality)),
+               TerminalWidth(), 2));
   }
 }
 
@@ -324,6 +362,7 @@ void PrintTuneText(const Catalog& catalog, const std::string& op, const std::str
   for (const TunedKey& key : report.selections) PrintVerdict(catalog, op, key);
   PrintSingles(catalog, op, report);
   PrintVariants(catalog, op, report);
+  PrintQuality(catalog, op, report);
   PrintShapes(catalog, op, report);
   PrintSkipped(report.skipped);
   PrintFailedAndPruned(report);

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// kvr verify OP: every variant against the operation's reference, in a worker process.
-#include "absl/strings/str_cat.h"
+// kvr verify OP: every variant against the operation's reference, an approximate one against its
+// own, in a worker process.
+#include <algorithm>
+#include <utility>
+
 #include "absl/strings/str_format.h"
 #include "cli/table.h"
 #include "cli/work.h"
+#include "core/quality.h"
 #include "core/status.h"
+#include "core/strings.h"
 
 namespace kvr::cli {
 namespace {
@@ -34,12 +39,17 @@ absl::StatusOr<int> RunVerify(const GlobalOptions& global, const VerifyOptions& 
     KVR_ASSIGN_OR_RETURN(report, Verify(*platform, settings, request));
   }
   Json results = Json::array();
-  Table table({{"variant"},
-               {"config"},
-               {"shape"},
-               {"status"},
-               {"max abs", Table::Align::kRight},
-               {"max rel", Table::Align::kRight}});
+  const bool any_quality =
+      std::any_of(report.results.begin(), report.results.end(),
+                  [](const VerifyResult& result) { return !result.quality.empty(); });
+  std::vector<Table::Column> columns = {{"variant"},
+                                        {"config"},
+                                        {"shape"},
+                                        {"status"},
+                                        {"max abs", Table::Align::kRight},
+                                        {"max rel", Table::Align::kRight}};
+  if (any_quality) columns.push_back({"off exact", Table::Align::kRight});
+  Table table(std::move(columns));
   int failed = 0;
   for (const VerifyResult& result : report.results) {
     failed += result.status == TrialStatus::kPassed ? 0 : 1;
@@ -50,12 +60,17 @@ absl::StatusOr<int> RunVerify(const GlobalOptions& global, const VerifyOptions& 
                        {"status", TrialStatusName(result.status)},
                        {"reason", result.reason},
                        {"max_abs", result.max_abs},
-                       {"max_rel", result.max_rel}});
-    table.Row({result.variant,
-               ShortConfig(platform->catalog(), options.op, result.variant, result.config),
-               ShortShape(platform->catalog(), options.op, result.axes),
-               std::string(TrialStatusName(result.status)), Figure(result.status, result.max_abs),
-               Figure(result.status, result.max_rel)});
+                       {"max_rel", result.max_rel},
+                       {"quality", QualityJson(result.quality)}});
+    std::vector<std::string> cells = {
+        result.variant,
+        ShortConfig(platform->catalog(), options.op, result.variant, result.config),
+        ShortShape(platform->catalog(), options.op, result.axes),
+        std::string(TrialStatusName(result.status)),
+        Figure(result.status, result.max_abs),
+        Figure(result.status, result.max_rel)};
+    if (any_quality) cells.push_back(WorstErrorText(result.quality));
+    table.Row(std::move(cells));
   }
   if (global.json) {
     PrintJson({{"device", report.device.name},
@@ -66,6 +81,14 @@ absl::StatusOr<int> RunVerify(const GlobalOptions& global, const VerifyOptions& 
                {"cancelled", report.cancelled}});
   } else {
     Print(table.Render(TerminalWidth()));
+    for (const VerifyResult& result : report.results) {
+      if (result.quality.empty()) continue;
+      Print(Wrap(StrCat("quality of ", result.variant, " (",
+                        ShortConfig(platform->catalog(), options.op, result.variant, result.config),
+                        ") at ", ShortShape(platform->catalog(), options.op, result.axes), ": ",
+                        QualityLine(result.quality)),
+                 TerminalWidth(), 2));
+    }
     PrintSkipped(report.skipped);
     Failures failures;
     for (const VerifyResult& result : report.results)
@@ -91,6 +114,7 @@ void AddVerify(CLI::App& app, Commands& commands) {
   options->AddOp(sub);
   options->AddAxes(sub);
   options->AddVariants(sub);
+  options->AddApproximate(sub);
   options->AddDevice(sub);
   options->AddAll(sub);
   options->AddWorker(sub);

@@ -14,6 +14,7 @@
 #include "cli/selections.h"
 #include "cli/table.h"
 #include "cli/work.h"
+#include "core/quality.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "registry/selection_file.h"
@@ -36,6 +37,12 @@ std::string IntervalText(double difference, double low, double high) {
                                     : std::string("?");
   };
   return StrCat(number(difference), " % [", number(low), ", ", number(high), "]");
+}
+
+// A ledger's quality figures, rounded.
+std::string Figures(const std::string& quality) {
+  const absl::StatusOr<std::vector<QualityMeasure>> measures = ParseQuality(quality);
+  return measures.ok() ? QualityLine(*measures) : quality;
 }
 
 // "2026-11-30 12:00"
@@ -100,6 +107,7 @@ Json OthersJson(const std::vector<WhyOther>& others) {
     json.push_back({{"config", other.name},
                     {"median_us", other.median_us},
                     {"difference", other.difference},
+                    {"quality", other.quality},
                     {"reason", other.reason},
                     {"device", other.device},
                     {"time", other.time}});
@@ -125,11 +133,8 @@ Json ToJson(const std::string& op, const Axes& shape, const Why& why) {
   }
   Json measured = nullptr;
   if (const WhySession& m = why.measured; !m.axes.empty()) {
-    measured = {{"axes", m.axes},
-                {"mode", m.mode},
-                {"median_us", m.median_us},
-                {"device", m.device},
-                {"time", m.time}};
+    measured = {{"axes", m.axes},       {"mode", m.mode},     {"median_us", m.median_us},
+                {"quality", m.quality}, {"device", m.device}, {"time", m.time}};
   }
   return {{"op", op},
           {"axes", AxesJson(shape)},
@@ -225,7 +230,8 @@ void PrintOthers(std::string_view title, const std::vector<WhyOther>& others, co
       if (std::isfinite(other.difference)) {
         line += absl::StrFormat(" (%+.1f %%)", Percent(other.difference));
       }
-      StrAppend(&line, ", ", other.reason);
+      StrAppend(&line, ", ", other.reason,
+                other.quality.empty() ? "" : StrCat("; ", Figures(other.quality)));
     } else {
       StrAppend(&line, other.reason.substr(0, other.reason.find('\n')), ", ",
                 Where(other.device, other.time));
@@ -252,6 +258,9 @@ void PrintText(const Catalog& catalog, const std::string& op, const Why& why, bo
                       Where(measured.device, measured.time)),
                width, 2));
   }
+  if (!measured.quality.empty()) {
+    Print(Wrap(StrCat("against the exact result: ", Figures(measured.quality)), width, 2));
+  }
   if (!has_ledger) Print("  there is no ledger to ask what it beat\n");
   PrintVerdicts(why.verdicts, names, limit, width);
   PrintOthers(measured.median_us > 0 ? "runners-up in that session"
@@ -275,6 +284,7 @@ absl::StatusOr<int> RunWhy(const GlobalOptions& global, const WhyOptions& option
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, OpenPlatform(global));
   KVR_ASSIGN_OR_RETURN(const Catalog::Op* op, platform->catalog().FindOp(options.op));
   KVR_ASSIGN_OR_RETURN(const Overrides overrides, Overrides::FromEnvironment(platform->catalog()));
+  KVR_ASSIGN_OR_RETURN(const std::vector<ApproximateOptIn> opt_ins, OptIns(options));
   std::optional<SelectionContent> selections;
   if (!options.selections.empty()) {
     KVR_ASSIGN_OR_RETURN(selections, ReadSelectionContent(options.selections));
@@ -294,6 +304,7 @@ absl::StatusOr<int> RunWhy(const GlobalOptions& global, const WhyOptions& option
                                            .selections = selections ? &*selections : nullptr,
                                            .ledger = asked,
                                            .overrides = &overrides,
+                                           .approximate = opt_ins,
                                            .device_model = options.model}));
     if (!global.json) {
       if (!all.empty()) Print("\n");
@@ -314,6 +325,7 @@ void AddWhy(CLI::App& app, Commands& commands) {
                              "kvr why mla_sparse_decode --selections h200.json --axes topk=512");
   options->AddOp(sub);
   options->AddAxes(sub);
+  options->AddApproximate(sub);
   AddSelections(sub, &options->selections);
   AddLedger(sub, &options->ledger);
   sub->add_option("--model", options->model,

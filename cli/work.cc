@@ -15,7 +15,16 @@ absl::Status FillRequest(const OpOptions& options, WorkRequest* request) {
   request->variants = options.variants;
   request->pins = options.pins;
   KVR_ASSIGN_OR_RETURN(request->shapes, ParseShapes(options));
+  KVR_ASSIGN_OR_RETURN(request->approximate, OptIns(options));
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<ApproximateOptIn>> OptIns(const OpOptions& options) {
+  std::vector<ApproximateOptIn> opt_ins;
+  for (const std::string& text : options.approximate) {
+    KVR_ASSIGN_OR_RETURN(opt_ins.emplace_back(), ParseOptIn(text, options.op));
+  }
+  return opt_ins;
 }
 
 absl::StatusOr<std::vector<Axes>> ParseShapes(const OpOptions& options) {
@@ -72,6 +81,12 @@ TuneSettings Settings(const GlobalOptions& global, const OpOptions& options,
 int Interrupted() {
   std::fputs("kvr: interrupted; only what was finished is told\n", stderr);
   return kInterrupted;
+}
+
+Json QualityJson(const std::vector<QualityMeasure>& quality) {
+  Json json = Json::object();
+  for (const QualityMeasure& measure : quality) json[measure.name] = measure.value;
+  return json;
 }
 
 Json SkippedJson(const std::vector<Skipped>& skipped) {

@@ -14,6 +14,8 @@
 namespace kvr::cli {
 
 absl::Status FillRequest(const OpOptions& options, WorkRequest* request);
+// What --approximate says, of the operation of the command where it names none.
+absl::StatusOr<std::vector<ApproximateOptIn>> OptIns(const OpOptions& options);
 // The shapes of --axes; the mode and the seconds of --mode and --budget.
 absl::StatusOr<std::vector<Axes>> ParseShapes(const OpOptions& options);
 absl::StatusOr<MeasureMode> ModeOf(const OpOptions& options);
@@ -25,6 +27,8 @@ TuneSettings Settings(const GlobalOptions& global, const OpOptions& options, Pro
 
 int Interrupted();  // says so on stderr; kInterrupted
 
+// {"y.relative_error": 0.01, ...}; empty of what is exact.
+Json QualityJson(const std::vector<QualityMeasure>& quality);
 Json SkippedJson(const std::vector<Skipped>& skipped);
 void PrintSkipped(const std::vector<Skipped>& skipped);
 

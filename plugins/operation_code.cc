@@ -68,15 +68,15 @@ class PluginOperation final : public Operation {
         [&](char* error, size_t size) {
           return code->quality(axes.data(), AxisCount(), c_inputs.data(),
                                static_cast<uint32_t>(c_inputs.size()), c_outputs.data(),
-                               c_exact.data(), static_cast<uint32_t>(c_exact.size()),
-                               values.data(), error, size);
+                               c_exact.data(), static_cast<uint32_t>(c_exact.size()), values.data(),
+                               error, size);
         }));
     std::vector<QualityMeasure> measures;
     for (size_t i = 0; i < values.size(); ++i) {
       if (!std::isfinite(values[i])) {
-        return Refuse(StrCat(Function("quality"), ": measure '", code->quality_names[i], "' is ",
-                             values[i]),
-                      "give a finite value for whatever a kernel may have written");
+        return Refuse(
+            StrCat(Function("quality"), ": measure '", code->quality_names[i], "' is ", values[i]),
+            "give a finite value for whatever a kernel may have written");
       }
       measures.push_back({code->quality_names[i], values[i]});
     }

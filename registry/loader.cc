@@ -145,10 +145,16 @@ void Loader::Add(const Generation& generation, const std::vector<AxisVector>& sh
       Choice& choice = *item.choice;
       const Overrides::ForOp* forced = options_.overrides.Find(op.name());
       const bool is_forced = forced != nullptr && !forced->variant.empty();
-      item.missed = selections != nullptr && selected == nullptr && !is_forced;
+      const bool refused = !choice.refused.ok();
+      item.missed = selections != nullptr && (selected == nullptr || refused) && !is_forced;
       const std::string named = StrCat("{", AxesText(table->policy.Named(key)), "}");
-      if (item.missed) choice.why += StrCat(": no selection for ", named);
+      if (item.missed && !refused) choice.why += StrCat(": no selection for ", named);
       if (item.missed && options_.miss_policy == MissPolicy::kError) {
+        if (refused) {
+          item.choice = WithContext(StrCat(op.name(), " ", named), choice.refused);
+          work.push_back(std::move(item));
+          continue;
+        }
         item.choice = Error(
             absl::StatusCode::kNotFound,
             StrCat(op.name(), ": no selection for ", named, ", and the miss policy is 'error'"),

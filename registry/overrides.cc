@@ -65,18 +65,11 @@ const Catalog::Op* OpOfVariable(const Catalog& catalog, std::string_view rest) {
   return best;
 }
 
-bool HasConsent(const Variant& variant, const std::vector<ApproximateOptIn>& opt_in,
-                const Overrides::ForOp* forced, Config* quality) {
-  for (const ApproximateOptIn& consent : opt_in) {
-    if (consent.op == variant.op && consent.variant == variant.name) {
-      *quality = consent.quality;
-      return true;
-    }
-  }
-  // Forcing the variant and every quality tunable by hand names all that consent has to name.
-  if (forced == nullptr || forced->variant != variant.name) return false;
+// Forcing the variant and every quality tunable by hand names all that an opt-in has to name.
+bool IsConsent(const Overrides::ForOp& forced, const Variant& variant) {
+  if (forced.variant != variant.name) return false;
   return std::all_of(variant.tunables.begin(), variant.tunables.end(), [&](const Tunable& t) {
-    return t.scope != Scope::kQuality || forced->tunables.count(t.name) > 0;
+    return t.scope != Scope::kQuality || forced.tunables.count(t.name) > 0;
   });
 }
 
@@ -192,13 +185,20 @@ absl::StatusOr<Choice> Choose(const Catalog::Op& op, const Selection* selected,
     }
     choice.why = StrCat("forced by ", entry->variant_source);
     chosen.overridden = true;
-  } else if (selected != nullptr) {
-    chosen.variant = selected->variant;
-    choice.why = "selected";
-  } else if (op.baseline != nullptr) {
-    chosen.variant = op.baseline;
-    choice.why = "baseline";
   } else {
+    if (selected != nullptr) {
+      choice.refused = CheckConsent(opt_in, *selected->variant, selected->config);
+    }
+    if (selected != nullptr && choice.refused.ok()) {
+      chosen.variant = selected->variant;
+      choice.why = "selected";
+    } else if (op.baseline != nullptr) {
+      chosen.variant = op.baseline;
+      choice.why = choice.refused.ok() ? std::string("baseline")
+                                       : StrCat("baseline: ", What(choice.refused));
+    }
+  }
+  if (chosen.variant == nullptr) {
     return Error(absl::StatusCode::kFailedPrecondition,
                  StrCat("operation '", op.name(), "' has no baseline"),
                  "a bundle with `baseline = true` is missing or was refused: `kvr list` says why");
@@ -210,18 +210,16 @@ absl::StatusOr<Choice> Choose(const Catalog::Op& op, const Selection* selected,
                             selected->variant->fingerprint == variant.fingerprint;
   chosen.config = same_variant ? selected->config : DefaultConfig(variant.tunables);
 
-  Config quality;
-  const bool consent = HasConsent(variant, opt_in, entry, &quality);
-  if (variant.semantics == Semantics::kApproximate && !consent) {
-    return Error(absl::StatusCode::kFailedPrecondition,
-                 StrCat(choice.why, ": variant '", variant.name, "' of ", op.name(),
-                        " is approximate and the caller has not opted in"),
-                 "name op, variant and its quality tunables' values in the options' `approximate`");
-  }
-  for (const Tunable& tunable : variant.tunables) {
-    if (tunable.scope != Scope::kQuality) continue;
-    const auto given = quality.find(tunable.name);
-    chosen.config[tunable.name] = given == quality.end() ? tunable.default_value : given->second;
+  if (variant.semantics == Semantics::kApproximate) {
+    // Of a forced one, the selection's values have no say.
+    if (const ApproximateOptIn* consent = FindOptIn(opt_in, variant)) {
+      for (const auto& [name, value] : consent->quality) chosen.config[name] = value;
+    }
+    const bool by_hand = entry != nullptr && IsConsent(*entry, variant);
+    if (absl::Status status = CheckConsent(opt_in, variant, chosen.config);
+        !by_hand && !status.ok()) {
+      return WithContext(choice.why, status);
+    }
   }
   std::string by;
   for (const auto& [name, value] : overrides.FixedFor(variant)) {

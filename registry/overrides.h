@@ -7,9 +7,11 @@
 //
 // <OP> is the op's name in capitals. The selection's config counts only for its own variant.
 // A choice that an override touched is marked `overridden` and never stored as a selection.
-// Quality tunables take their value from --set, the environment or the caller's opt-in only.
-// Unknown variants, tunables and illegal values are errors; so is a KVR_<OP>_… variable that names
-// no tunable of any variant of that op.
+// Quality tunables take their value from --set, the environment or the caller's opt-in only
+// (registry/opt_in.h). A selection of an approximate variant serves where an opt-in gives the very
+// values it was selected with; else the baseline does. Forcing the variant and every quality
+// tunable by hand is an opt-in, too. Unknown variants, tunables and illegal values are errors; so
+// is a KVR_<OP>_… variable that names no tunable of any variant of that op.
 //
 // Threading: Overrides is a value, read once at start-up; Choose is pure.
 #pragma once
@@ -25,6 +27,7 @@
 #include "core/config.h"
 #include "registry/catalog.h"
 #include "registry/generation.h"
+#include "registry/opt_in.h"
 
 namespace kvr {
 
@@ -62,22 +65,16 @@ class Overrides {
   std::map<std::string, ForOp, std::less<>> ops_;
 };
 
-// The variants whose results may differ, by the caller's consent: op and variant by name, and the
-// values of the quality tunables.
-struct ApproximateOptIn {
-  std::string op, variant;
-  Config quality;
-};
-
 // What serves a key.
 struct Choice {
   Selection selection;
   bool from_generation = false;  // false: the baseline, or forced
   std::string why;               // one line: "selected", "baseline: no selection for topk=512", ...
+  absl::Status refused;          // of a selection that has no consent: the baseline serves instead
 };
 
 // `selected` is the generation's answer for the key, or null. Errors: an override that does not fit
-// the variant, an approximate variant without consent, no baseline.
+// the variant, a forced approximate variant without consent, no baseline.
 absl::StatusOr<Choice> Choose(const Catalog::Op& op, const Selection* selected,
                               const Overrides& overrides,
                               const std::vector<ApproximateOptIn>& opt_in);

@@ -276,6 +276,11 @@ class Comparing {
       report_.device = contest_->device();
       report_.seed = contest_->seed();
       KVR_RETURN_IF_ERROR(Compare());
+      for (AbShape& shape : report_.shapes) {
+        for (const Side side : {kIncumbent, kChallenger}) {
+          shape.quality[side] = contest_->QualityAt(shape.axes, side);
+        }
+      }
       report_.respawns = contest_->respawns();
     } else if (!absl::IsCancelled(contest.status())) {
       return contest.status();
@@ -287,15 +292,18 @@ class Comparing {
  private:
   absl::Status Resolve() {
     KVR_ASSIGN_OR_RETURN(op_, bench_.catalog.FindOp(request_.op));
+    KVR_RETURN_IF_ERROR(CheckOptIns(bench_.catalog, request_.approximate));
     KVR_ASSIGN_OR_RETURN(const std::vector<Axes> shapes,
                          ResolveShapes(op_->spec(), request_.shapes));
     report_.sides = request_.sides;
     if (report_.sides[kIncumbent].variant == nullptr ||
         report_.sides[kChallenger].variant == nullptr) {
-      KVR_ASSIGN_OR_RETURN(report_.sides[kIncumbent],
-                           ParseContestant(bench_.catalog, request_.op, request_.incumbent));
-      KVR_ASSIGN_OR_RETURN(report_.sides[kChallenger],
-                           ParseContestant(bench_.catalog, request_.op, request_.challenger));
+      KVR_ASSIGN_OR_RETURN(
+          report_.sides[kIncumbent],
+          ParseContestant(bench_.catalog, request_.op, request_.incumbent, request_.approximate));
+      KVR_ASSIGN_OR_RETURN(
+          report_.sides[kChallenger],
+          ParseContestant(bench_.catalog, request_.op, request_.challenger, request_.approximate));
     }
     report_.op = request_.op;
     for (const Side side : {kIncumbent, kChallenger}) {

@@ -44,6 +44,7 @@ struct AbRequest {
   std::vector<Axes> shapes;  // axes left out take the op's defaults; empty: one, all defaults
   std::string incumbent, challenger;  // "w8", "w8{TARGET_CTAS=512}" (tuner/contest.h)
   std::array<Candidate, 2> sides;     // [Side]; instead of the texts, if both have a variant
+  std::vector<ApproximateOptIn> approximate;  // contestants that are approximate need one
   bool ship = false;
   MeasureMode mode;
   int input_sets = 2;
@@ -69,6 +70,8 @@ struct AbShape {
   double p_win = 1, p_loss = 1;                                       // ship only
   int rounds = 0;                                                     // in all
   std::vector<SessionResult> sessions;  // what was judged; of a quick verdict also what was not
+  // [Side]: of approximate contestants, against the exact reference.
+  std::array<std::vector<QualityMeasure>, 2> quality;
 };
 
 struct AbReport {

@@ -32,6 +32,7 @@ OutputError CompareTensor(const TensorSpec& spec, const TensorView& out,
   error.elements = out.elements();
   const int64_t size = DTypeSize(out.dtype);
   double xy = 0, squares = 0, worst_excess = -1;
+  double squared_error = 0, squared_expected = 0;
   for (int64_t i = 0; i < error.elements; ++i) {
     const double got = LoadAsDouble(out.data, out.dtype, i);
     const double expected = reference.expected[i];
@@ -55,6 +56,8 @@ OutputError CompareTensor(const TensorSpec& spec, const TensorView& out,
     if (!std::isinf(expected)) {
       xy += got * expected;
       squares += got * got + expected * expected;
+      squared_error += (got - expected) * (got - expected);
+      squared_expected += expected * expected;
     }
     if (ok) continue;
     ++error.violations;
@@ -71,6 +74,7 @@ OutputError CompareTensor(const TensorSpec& spec, const TensorView& out,
     }
   }
   error.cosine_difference = squares == 0 ? 0 : 1 - 2 * xy / squares;
+  error.relative_error = squared_error == 0 ? 0 : std::sqrt(squared_error / squared_expected);
   return error;
 }
 
@@ -160,6 +164,15 @@ Comparison Compare(const OpSpec& spec, absl::Span<const TensorView> outputs,
     result.outputs.push_back(std::move(error));
   }
   return result;
+}
+
+std::vector<QualityMeasure> DistanceOf(const Comparison& comparison) {
+  std::vector<QualityMeasure> distance;
+  for (const OutputError& output : comparison.outputs) {
+    distance.push_back({absl::StrCat(output.name, ".cosine_difference"), output.cosine_difference});
+    distance.push_back({absl::StrCat(output.name, ".relative_error"), output.relative_error});
+  }
+  return distance;
 }
 
 }  // namespace kvr

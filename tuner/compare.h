@@ -59,6 +59,7 @@ struct OutputError {
   double max_rel = 0;            // |out - expected| / |expected| where |expected| > bound: an
                                  // expectation within its own tolerance of 0 has no relative error
   double cosine_difference = 0;  // 1 - 2*sum(xy)/sum(x^2+y^2)
+  double relative_error = 0;     // |out - expected| / |expected|, Euclidean norms of the tensor
   int64_t worst = -1;            // the element furthest beyond its bound
   double worst_got = 0, worst_expected = 0, worst_bound = 0;
 };
@@ -74,5 +75,9 @@ struct Comparison {
 // `outputs` are host views of spec.outputs in order; `poison` is what filled them.
 Comparison Compare(const OpSpec& spec, absl::Span<const TensorView> outputs,
                    absl::Span<const ReferenceOutput> reference, uint8_t poison);
+
+// How far the outputs are from what they were compared with: "<output>.cosine_difference" and
+// "<output>.relative_error" of each.
+std::vector<QualityMeasure> DistanceOf(const Comparison& comparison);
 
 }  // namespace kvr

@@ -81,7 +81,7 @@ absl::StatusOr<CompileReport> CompileVariants(const Workbench& bench,
   int total = 0;
   for (const CompileTarget& target : request.targets) {
     KVR_ASSIGN_OR_RETURN(Work work,
-                         Resolve(bench.catalog, request, target.target, /*exact_only=*/false));
+                         Resolve(bench.catalog, request, target.target, Unasked::kTakePart));
     const std::vector<Candidate>& candidates = work.space.candidates;
     const bool brought = !candidates.empty() &&
                          std::none_of(candidates.begin(), candidates.end(),
@@ -119,14 +119,14 @@ absl::StatusOr<VerifyReport> VerifyVariants(const Workbench& bench, const Verify
   report.seed = request.seed;
   const std::vector<uint64_t> seeds = Seeds(&report.seed, request.rounds);
   // The request is checked before a worker starts.
-  KVR_RETURN_IF_ERROR(Resolve(bench.catalog, request, "", /*exact_only=*/true).status());
+  KVR_RETURN_IF_ERROR(Resolve(bench.catalog, request, "", Unasked::kTakePart).status());
   WorkerOptions options = bench.worker;
   options.cancel = bench.cancel;
   KVR_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerClient> worker,
                        WorkerClient::Start(std::move(options)));
   report.device = worker->device();
   KVR_ASSIGN_OR_RETURN(Work work,
-                       Resolve(bench.catalog, request, report.device.target, /*exact_only=*/true));
+                       Resolve(bench.catalog, request, report.device.target, Unasked::kTakePart));
   KVR_RETURN_IF_ERROR(work.op->operation->Load());  // what does not load here, no worker is given
   report.skipped = std::move(work.skipped);
   const OpSpec& spec = work.op->spec();
@@ -195,6 +195,7 @@ absl::StatusOr<VerifyReport> VerifyVariants(const Workbench& bench, const Verify
         result.reason = finding->reason;
         result.max_abs = finding->max_abs;
         result.max_rel = finding->max_rel;
+        result.quality = finding->quality;
       }
       if (result.status != TrialStatus::kPassed &&
           noted.insert({result.variant, result.reason}).second) {

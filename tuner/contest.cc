@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "core/quality.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "tuner/feasibility.h"
@@ -58,17 +59,23 @@ absl::StatusOr<Config> ConfigWith(const Variant& variant, std::string_view assig
 }
 
 absl::StatusOr<Candidate> ParseContestant(const Catalog& catalog, std::string_view op,
-                                          std::string_view text) {
+                                          std::string_view text,
+                                          absl::Span<const ApproximateOptIn> opt_ins) {
   KVR_ASSIGN_OR_RETURN(const ContestantParts parts, SplitContestant(text));
   Candidate contestant;
   KVR_ASSIGN_OR_RETURN(contestant.variant, catalog.Find(op, parts.variant));
   const Variant& variant = *contestant.variant;
-  if (variant.semantics == Semantics::kApproximate) {
-    return Error(absl::StatusCode::kInvalidArgument,
-                 StrCat("'", variant.name, "' is approximate: the reference cannot vouch for it"),
-                 "compare exact variants");
-  }
   KVR_ASSIGN_OR_RETURN(contestant.config, ConfigWith(variant, parts.config));
+  if (const ApproximateOptIn* opt_in = FindOptIn(opt_ins, variant)) {
+    Config named;
+    if (!parts.config.empty()) {
+      KVR_ASSIGN_OR_RETURN(named, ParseConfig(parts.config, variant.tunables));
+    }
+    for (const auto& [name, value] : opt_in->quality) {
+      if (named.count(name) == 0) contestant.config[name] = value;
+    }
+  }
+  KVR_RETURN_IF_ERROR(CheckConsent(opt_ins, variant, contestant.config));
   return contestant;
 }
 
@@ -233,6 +240,9 @@ absl::StatusOr<std::vector<std::string>> Contest::Prove(absl::Span<const Axes> s
         why_not.push_back(Reason(findings.status()));
       } else {
         KVR_RETURN_IF_ERROR(findings.status());
+        for (const Side side : {kIncumbent, kChallenger}) {
+          quality_[axes][side] = (*findings)[side].quality;
+        }
         why_not.push_back(FaultText(*findings, names()));
       }
     }
@@ -243,6 +253,14 @@ absl::StatusOr<std::vector<std::string>> Contest::Prove(absl::Span<const Axes> s
   }
   if (refused == shapes.size()) return memory;
   return why_not;
+}
+
+std::vector<QualityMeasure> Contest::QualityAt(const Axes& axes, Side side) const {
+  const auto found = quality_.find(axes);
+  if (found == quality_.end()) return {};
+  // One that meets itself is verified once.
+  const bool alike = sides_[kChallenger] == sides_[kIncumbent];
+  return found->second[alike ? kIncumbent : side];
 }
 
 std::unique_ptr<SessionSource> Contest::SourceOf(Side incumbent, Side challenger) {
@@ -272,6 +290,7 @@ std::string Contest::Record(const Axes& axes, std::string_view stage, const Sess
       trial.spread = RelativeSpread(result.us[side]);
       trial.samples = result.us[side];
     }
+    trial.quality = QualityText(QualityAt(axes, who[side]));
     trial.clock_mhz = result.info.clock_mhz;
     trial.throttle_bits = static_cast<int64_t>(result.info.throttle_bits);
     bench_.journal->Add(std::move(trial));

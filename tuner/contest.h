@@ -9,6 +9,7 @@
 
 #include <array>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -32,10 +33,12 @@ absl::StatusOr<ContestantParts> SplitContestant(std::string_view text);
 absl::StatusOr<Config> ConfigWith(const Variant& variant, std::string_view assigned);
 
 // "w8" (its default config) or "w8{TARGET_CTAS=512}" (what is not named at its default). A
-// contestant is what its text says: the environment's tunables do not enter. Refused, besides what
-// does not parse: approximate variants, which the reference cannot vouch for.
+// contestant is what its text says: the environment's tunables do not enter. Only the quality
+// tunables of an approximate variant have the opt-in's values where the text leaves them out; it is
+// refused without an opt-in, and with other values than that's.
 absl::StatusOr<Candidate> ParseContestant(const Catalog& catalog, std::string_view op,
-                                          std::string_view text);
+                                          std::string_view text,
+                                          absl::Span<const ApproximateOptIn> opt_ins = {});
 // "w8", or "w8{TARGET_CTAS=512}": what ParseContestant takes, without what is default.
 std::string ContestantText(const Candidate& contestant);
 
@@ -115,6 +118,8 @@ class Contest {
   // Shapes that there was no time for are missing at the end. An error when memory suffices for no
   // shape.
   absl::StatusOr<std::vector<std::string>> Prove(absl::Span<const Axes> shapes, RunTime& time);
+  // What Prove measured of an approximate side, against the exact reference; else empty.
+  std::vector<QualityMeasure> QualityAt(const Axes& axes, Side side) const;
   // By plan and resources alone.
   absl::Status Fits(Side side, const Axes& axes) const;
   // Challenger against incumbent, or the incumbent against itself, at shapes where Prove found
@@ -146,6 +151,7 @@ class Contest {
   std::vector<absl::StatusOr<Built>> built_;  // by side
   std::array<std::string, 2> paths_;          // of the binaries
   std::string sentinel_path_;
+  std::map<Axes, std::array<std::vector<QualityMeasure>, 2>> quality_;
 };
 
 }  // namespace kvr

@@ -76,7 +76,8 @@ std::string WhyPinsExclude(const Variant& variant,
 }  // namespace
 
 absl::StatusOr<Space> BuildSpace(absl::Span<const VariantPtr> variants,
-                                 absl::Span<const std::string> pin_texts, Coverage coverage) {
+                                 absl::Span<const std::string> pin_texts, Coverage coverage,
+                                 absl::Span<const ApproximateOptIn> opt_ins) {
   KVR_ASSIGN_OR_RETURN(const auto pins, ParsePins(pin_texts));
   for (const auto& pin : pins) {
     const bool known = std::any_of(variants.begin(), variants.end(), [&](const VariantPtr& v) {
@@ -94,7 +95,19 @@ absl::StatusOr<Space> BuildSpace(absl::Span<const VariantPtr> variants,
       space.omitted.push_back({variant, std::move(reason)});
       continue;
     }
-    const Config fixed(pins.begin(), pins.end());
+    Config fixed(pins.begin(), pins.end());
+    if (const ApproximateOptIn* opt_in = FindOptIn(opt_ins, *variant)) {
+      std::string other;
+      for (const auto& [name, value] : opt_in->quality) {
+        const auto [at, added] = fixed.emplace(name, value);
+        if (!added && at->second != value) other = StrCat(name, "=", at->second);
+      }
+      if (!other.empty()) {
+        space.omitted.push_back({variant, StrCat(other, " is set, and the opt-in is to ",
+                                                 ConfigText(opt_in->quality))});
+        continue;
+      }
+    }
     if (coverage == Coverage::kDefault) {
       Config config = DefaultConfig(variant->tunables);
       for (const auto& [name, value] : fixed) config[name] = value;

@@ -2,7 +2,8 @@
 //
 // The space a command works on: which configs of which variants. `--set NAME=VALUE` pins a tunable;
 // a pin that a variant does not have, or whose value it does not allow, leaves that variant out
-// with the reason. A pin that no variant has, or pins that leave no variant, are an error.
+// with the reason. A pin that no variant has, or pins that leave no variant, are an error. An
+// opt-in gives the quality tunables of its variant their values (registry/opt_in.h).
 //
 // Threading: pure functions.
 #pragma once
@@ -15,6 +16,7 @@
 #include "absl/types/span.h"
 #include "core/config.h"
 #include "core/variant.h"
+#include "registry/opt_in.h"
 
 namespace kvr {
 
@@ -47,6 +49,7 @@ absl::StatusOr<std::vector<std::pair<std::string, int64_t>>> ParsePins(
     absl::Span<const std::string> texts);
 
 absl::StatusOr<Space> BuildSpace(absl::Span<const VariantPtr> variants,
-                                 absl::Span<const std::string> pins, Coverage coverage);
+                                 absl::Span<const std::string> pins, Coverage coverage,
+                                 absl::Span<const ApproximateOptIn> opt_ins = {});
 
 }  // namespace kvr

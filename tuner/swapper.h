@@ -17,8 +17,10 @@
 //   const uint64_t id = swapper->Request({.op = "mla_sparse_decode", .variant = "w8"});
 //   KVR_ASSIGN_OR_RETURN(SwapResult result, swapper->Wait(id));
 //
-// An approximate variant needs the opt-in that the dispatcher was opened with; a swap never
-// replaces its values, and its verification asks only that it runs. A generation that was silent
+// An approximate variant needs the opt-in that the dispatcher was opened with, with the very values
+// of its quality tunables; without it nothing is published. Verified, it is held to its own
+// reference. Only a generation that served before is had back as it served, with the baseline where
+// consent is missing. A generation that was silent
 // about an op, whose baseline served, names that for the loaded keys which a swap leaves alone.
 // Should somebody else publish meanwhile, the swap is made anew of what serves then.
 //

@@ -58,6 +58,8 @@ struct SwapPlan {
   std::vector<Selected> selected;
   // A shape that a tuned key's config does not fit is the baseline's, as at a start of the process.
   bool misfits_fall_back = false;
+  // A generation that served once: what its process has no consent for falls back, as it did then.
+  bool served_before = false;
   std::vector<std::pair<const Catalog::Op*, Axes>> shapes;  // with those that are loaded
   std::vector<Adopted> adopted;
   int64_t number = 1;  // of `next`

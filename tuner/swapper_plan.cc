@@ -38,7 +38,9 @@ Config Carried(const Config& config, const Variant& old, const Variant& now) {
     const auto was = config.find(tunable.name);
     if (was == config.end()) continue;
     const auto default_was = defaults.find(tunable.name);
-    if (default_was != defaults.end() && default_was->second == was->second) continue;
+    // What changes results stays what its caller opted in to.
+    const bool searched = tunable.scope != Scope::kQuality;
+    if (searched && default_was != defaults.end() && default_was->second == was->second) continue;
     const auto& legal = tunable.values;
     if (std::find(legal.begin(), legal.end(), was->second) != legal.end()) {
       carried[tunable.name] = was->second;
@@ -107,26 +109,17 @@ absl::Status Swapper::Impl::PlanVariant(const SwapRequest& request, SwapPlan& pl
         StrCat(forced->variant_source, " forces ", op->name(), " to '", forced->variant, "'"),
         "start without it: nothing that is selected serves as long as it holds");
   }
-  // What changes results is the caller's alone.
-  Config quality;
-  for (const ApproximateOptIn& consent : opened.approximate) {
-    if (consent.op == op->name() && consent.variant == variant->name) quality = consent.quality;
-  }
+  // What changes results is the program's own word: where the request leaves it out, that holds.
   Config named;
   if (!parts.config.empty()) {
     KVR_ASSIGN_OR_RETURN(named, ParseConfig(parts.config, variant->tunables));
   }
-  for (const Tunable& tunable : variant->tunables) {
-    if (tunable.scope != Scope::kQuality) continue;
-    if (named.count(tunable.name) > 0) {
-      return Error(absl::StatusCode::kInvalidArgument,
-                   StrCat(tunable.name, " of '", variant->name,
-                          "' changes results: its value is the caller's who opted in"),
-                   "leave it out of the swap");
+  if (const ApproximateOptIn* opt_in = FindOptIn(opened.approximate, *variant)) {
+    for (const auto& [name, value] : opt_in->quality) {
+      if (named.count(name) == 0) selection.config[name] = value;
     }
-    const auto given = quality.find(tunable.name);
-    selection.config[tunable.name] = given == quality.end() ? tunable.default_value : given->second;
   }
+  KVR_RETURN_IF_ERROR(CheckConsent(opened.approximate, *variant, selection.config));
 
   const KeyPolicy& policy = PolicyIn(*plan.base, *op);
   std::vector<BucketedKey> wanted;
@@ -246,7 +239,7 @@ absl::Status Swapper::Impl::PlanOlder(const std::string& digest, SwapPlan& plan)
   for (const GenerationPtr& generation : older) {
     if (!generation->digest().Hex().starts_with(digest)) continue;
     plan.builder = GenerationBuilder(*generation);
-    plan.misfits_fall_back = true;
+    plan.misfits_fall_back = plan.served_before = true;
     return absl::OkStatus();
   }
   return Error(absl::StatusCode::kNotFound, StrCat("no generation of digest ", digest, " is known"),
@@ -274,6 +267,13 @@ absl::Status Swapper::Impl::FindChanges(SwapPlan& plan) {
     if (!after.ok()) {
       if (before.status() == after.status()) continue;  // it was no better before
       return WithContext(StrCat(op->name(), " {", AxesText(key), "}"), after.status());
+    }
+    if (!after->refused.ok()) {
+      const std::string at = StrCat(op->name(), " {", AxesText(key), "}");
+      // A generation that has served does so again as it did; nothing new comes without consent.
+      const bool before_too = before.ok() && before->refused == after->refused;
+      if (!before_too && !plan.served_before) return WithContext(at, after->refused);
+      if (!before_too) plan.notes.push_back(StrCat(at, " is served by the ", after->why));
     }
     Candidate was;
     if (before.ok()) was = {before->selection.variant, before->selection.config};

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/quality.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "tuner/ab.h"
@@ -164,10 +165,7 @@ absl::Status Swapper::Impl::Verify(SwapPlan& plan) {
     const absl::StatusOr<Finding> finding = worker->Verify({change.op->name(), *proof.axes, seeds},
                                                            ItemOf(change.after, std::move(path)));
     if (!finding.ok()) return WithContext(change.Text(), finding.status());
-    // What is approximate does not meet the reference by its own word; it must run.
-    const bool approximate = change.after.variant->semantics == Semantics::kApproximate &&
-                             finding->status == TrialStatus::kIncorrectNumerical;
-    if (finding->status != TrialStatus::kPassed && !approximate) {
+    if (finding->status != TrialStatus::kPassed) {
       return Error(absl::StatusCode::kFailedPrecondition,
                    StrCat(change.Text(), " at {", AxesText(*proof.axes),
                           "}: ", TrialStatusName(finding->status), ": ", finding->reason),
@@ -175,6 +173,10 @@ absl::Status Swapper::Impl::Verify(SwapPlan& plan) {
     }
     if (verified.size() >= kMostVerified) verified.clear();
     verified.insert(proof.proof);
+    if (!finding->quality.empty()) {
+      plan.notes.push_back(StrCat(change.Text(), " at {", AxesText(*proof.axes),
+                                  "}: ", QualityLine(finding->quality)));
+    }
   }
   plan.notes.push_back(StrCat("verified at ", Shapes(wanted.size())));
   return absl::OkStatus();
@@ -199,17 +201,11 @@ absl::Status Swapper::Impl::Canary(SwapPlan& plan) {
     pair.shapes.insert(pair.shapes.end(), change.shapes.begin(), change.shapes.end());
   }
   for (const Pair& pair : pairs) {
-    if (pair.before.variant->semantics == Semantics::kApproximate ||
-        pair.after.variant->semantics == Semantics::kApproximate) {
-      return Error(absl::StatusCode::kFailedPrecondition,
-                   StrCat("a canary compares exact variants, and '", pair.after.variant->name,
-                          "' or what serves now is approximate"),
-                   "swap without a canary and compare live");
-    }
     AbRequest request;
     request.op = pair.op->name();
     request.shapes = pair.shapes;
     request.sides = {pair.before, pair.after};
+    request.approximate = dispatcher.options().approximate;
     const absl::StatusOr<AbReport> compared = CompareContestants(Bench(plan), request);
     if (absl::IsAborted(compared.status())) {
       return Error(absl::StatusCode::kFailedPrecondition,

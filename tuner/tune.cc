@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/quality.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "tuner/feasibility.h"
@@ -60,13 +61,20 @@ void Tuner::Cut(std::string what) {
 
 ledger::Trial Tuner::RecordOf(const Candidate& candidate, const AxisVector& axes,
                               std::string_view stage) const {
-  return kvr::TrialOf(candidate, BuiltOf(candidate), NamedAxes(work_.op->spec(), axes),
-                      request_.mode, stage);
+  const Axes named = NamedAxes(work_.op->spec(), axes);
+  ledger::Trial record = kvr::TrialOf(candidate, BuiltOf(candidate), named, request_.mode, stage);
+  for (const Trial& trial : report_.trials) {
+    if (trial.variant == candidate.variant->name && trial.config == candidate.config &&
+        trial.axes == named) {
+      record.quality = QualityText(trial.quality);
+    }
+  }
+  return record;
 }
 
 absl::Status Tuner::Prepare() {
   // The request is checked before a worker starts.
-  KVR_ASSIGN_OR_RETURN(work_, Resolve(bench_.catalog, request_, "", /*exact_only=*/true));
+  KVR_ASSIGN_OR_RETURN(work_, Resolve(bench_.catalog, request_, "", Unasked::kSkipped));
   KVR_RETURN_IF_ERROR(ChoosePolicy());
   report_.seed = request_.seed;
   seeds_ = Seeds(&report_.seed, request_.input_sets);
@@ -75,7 +83,7 @@ absl::Status Tuner::Prepare() {
   KVR_ASSIGN_OR_RETURN(worker_, WorkerClient::Start(std::move(options)));
   report_.device = worker_->device();
   const std::string& target = report_.device.target;
-  KVR_ASSIGN_OR_RETURN(work_, Resolve(bench_.catalog, request_, target, /*exact_only=*/true));
+  KVR_ASSIGN_OR_RETURN(work_, Resolve(bench_.catalog, request_, target, Unasked::kSkipped));
   KVR_RETURN_IF_ERROR(work_.op->operation->Load());  // what does not load here, no worker is given
   report_.skipped = work_.skipped;
   journal_.SetEnvironment(EnvironmentOf(report_.device, bench_.jit.Identity(target)));

@@ -32,6 +32,7 @@
 #include "core/device_info.h"
 #include "jit/jit.h"
 #include "registry/catalog.h"
+#include "registry/opt_in.h"
 #include "tuner/compare.h"
 #include "tuner/journal.h"
 #include "tuner/progress.h"
@@ -57,6 +58,8 @@ struct WorkRequest {
   std::vector<std::string> variants;  // by name; empty: all of the op
   std::vector<Axes> shapes;       // axes left out take the op's defaults; empty: one, all defaults
   std::vector<std::string> pins;  // "NAME=VALUE"; the environment's KVR_<OP>_<NAME> come below
+  // Approximate variants that take part, with the values of their quality tunables.
+  std::vector<ApproximateOptIn> approximate;
   Coverage coverage = Coverage::kDefault;
 };
 
@@ -109,8 +112,10 @@ struct VerifyResult {
   Axes axes;
   std::string device;
   TrialStatus status = TrialStatus::kPassed;
-  std::string reason;  // empty when passed
-  double max_abs = 0, max_rel = 0;
+  std::string reason;                   // empty when passed
+  double max_abs = 0, max_rel = 0;      // against what it is held to
+  std::vector<QualityMeasure> quality;  // of an approximate variant that passed, against the exact
+                                        // reference
 };
 struct VerifyReport {
   DeviceInfo device;
@@ -121,6 +126,8 @@ struct VerifyReport {
   int respawns = 0;              // workers that were brought down
   bool cancelled = false;
 };
+// An approximate variant is held to its own reference; without an opt-in, for the values of `pins`
+// and else for the defaults of its quality tunables.
 absl::StatusOr<VerifyReport> VerifyVariants(const Workbench& bench, const VerifyRequest& request);
 
 struct TuneRequest : WorkRequest {
@@ -144,6 +151,7 @@ struct Trial {  // one config at one shape
   TrialStatus status = TrialStatus::kPassed;
   std::string reason;
   double max_abs = 0, max_rel = 0;
+  std::vector<QualityMeasure> quality;  // as VerifyResult's
   std::string stage;      // where it left the race: "screen", "halve", "final"; empty: not in it
   double screen_us = -1;  // median of the rounds before the final; -1: not measured
   double median_us = -1;  // of the final rounds; -1: did not get there

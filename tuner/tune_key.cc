@@ -80,6 +80,7 @@ absl::Status Tuner::Verify(Key& key, absl::Time until) {
       }
       trial.max_abs = finding.max_abs;
       trial.max_rel = finding.max_rel;
+      trial.quality = finding.quality;
       report_.respawns = worker_->respawns();
       verifying_->Done();
     }

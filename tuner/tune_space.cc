@@ -53,6 +53,10 @@ void Tuner::AddIncumbent(Key& key) {
       InFile() == nullptr
           ? nullptr
           : incumbents_->Find(work_.op->name(), InFile()->policy.Bucket(key.shapes.front()));
+  if (selected != nullptr) {
+    key.not_asked_for = CheckConsent(request_.approximate, *selected->variant, selected->config);
+    if (!key.not_asked_for.ok()) selected = nullptr;  // without consent the baseline serves
+  }
   key.from_file = selected != nullptr;
   if (selected != nullptr) {
     key.selected = {selected->variant, selected->config};

@@ -49,6 +49,7 @@ struct Key {
   int incumbent = -1;      // position in candidates
   Candidate selected;      // the incumbent, whatever became of it; a null variant: there is none
   bool from_file = false;  // the selection file says so; else it is the op's baseline
+  absl::Status not_asked_for;  // the file selects an approximate variant without the tune's opt-in
   KeyBand band;
   std::vector<Behind> behind;  // of all that raced, now or before
 };

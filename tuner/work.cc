@@ -69,7 +69,7 @@ void Record(const Workbench& bench, const OpSpec& op, const Variant& variant, co
 }  // namespace
 
 absl::StatusOr<Work> Resolve(const Catalog& catalog, const WorkRequest& request,
-                             const std::string& target, bool exact_only) {
+                             const std::string& target, Unasked unasked) {
   Work work;
   KVR_ASSIGN_OR_RETURN(work.op, catalog.FindOp(request.op));
   const OpSpec& spec = work.op->spec();
@@ -91,23 +91,41 @@ absl::StatusOr<Work> Resolve(const Catalog& catalog, const WorkRequest& request,
     }
   }
   if (request.variants.empty()) variants = work.op->variants;
+  KVR_RETURN_IF_ERROR(CheckOptIns(catalog, request.approximate));
   KVR_ASSIGN_OR_RETURN(const std::vector<std::string> pins, AllPins(catalog, request, variants));
   work.overridden = !pins.empty();
 
+  KVR_ASSIGN_OR_RETURN(const auto parsed, ParsePins(pins));
+  const Config pinned(parsed.begin(), parsed.end());
   std::vector<VariantPtr> usable;
+  bool not_asked_for = false;
   for (VariantPtr& variant : variants) {
     std::string reason;
     if (!target.empty() && !variant->Supports(target, &reason)) {
       work.skipped.push_back({variant->name, reason});
-    } else if (variant->semantics == Semantics::kApproximate && exact_only) {
-      work.skipped.push_back(
-          {variant->name, "approximate: it does not claim to meet the reference"});
+    } else if (variant->semantics == Semantics::kApproximate && unasked == Unasked::kSkipped &&
+               FindOptIn(request.approximate, *variant) == nullptr) {
+      Skipped& skipped = work.skipped.emplace_back();
+      skipped.variant = variant->name;
+      skipped.reason = StrCat(
+          "its results differ from the operation's, and it takes part when that "
+          "is asked for: --approximate '",
+          OptInText(OptInFor(*variant, pinned)), "', or other values");
+      not_asked_for = true;
     } else {
       usable.push_back(std::move(variant));
     }
   }
+  if (usable.empty() && not_asked_for && !request.variants.empty()) {
+    const Skipped& last = work.skipped.back();
+    return Error(
+        absl::StatusCode::kInvalidArgument,
+        StrCat("nothing of ", request.op, " takes part: '", last.variant, "': ", last.reason),
+        "say so, or name exact variants");
+  }
   if (!usable.empty()) {
-    KVR_ASSIGN_OR_RETURN(work.space, BuildSpace(usable, pins, request.coverage));
+    KVR_ASSIGN_OR_RETURN(work.space,
+                         BuildSpace(usable, pins, request.coverage, request.approximate));
   }
   for (const Omitted& omitted : work.space.omitted) {
     work.skipped.push_back({omitted.variant->name, omitted.reason});

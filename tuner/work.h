@@ -28,11 +28,16 @@ struct Work {
   bool overridden = false;  // --set or the environment pins a tunable
 };
 
-// Variants that do not run on `target` (empty: any) are skipped with the reason; where
-// `exact_only`, approximate ones too: against the exact reference they have nothing to prove, and
-// none is selected without its caller's consent.
+// Of approximate variants that the request does not opt in to.
+enum class Unasked : uint8_t {
+  kTakePart,  // nothing is selected by it: with the values of --set, or the defaults
+  kSkipped,   // with what to say; an error where no variant that the request names is left
+};
+
+// Variants that do not run on `target` (empty: any) are skipped with the reason. Errors also: an
+// opt-in that does not say what it has to.
 absl::StatusOr<Work> Resolve(const Catalog& catalog, const WorkRequest& request,
-                             const std::string& target, bool exact_only);
+                             const std::string& target, Unasked unasked);
 
 // One for each candidate; equal compile-scope configs of a variant are built once, begun in order.
 // The bench's journal is told of each. A cancelled build is kCancelled; one that had not begun when

@@ -165,13 +165,82 @@ TEST_F(OverridesTest, AnApproximateVariantNeedsConsent) {
       2);
 }
 
-TEST_F(OverridesTest, ASelectionCannotReplaceAQualityValue) {
+TEST_F(OverridesTest, AnApproximateSelectionServesWithTheOptInsVeryValuesOnly) {
   const VariantPtr half = *world_.catalog.Find("axpy", "half");
   Selection selected{.variant = half, .config = DefaultConfig(half->tunables)};
-  selected.config["K0"] = 1;
+  selected.config["K0"] = 2;
+  selected.config["BLOCK"] = 128;
+  const auto choose = [&](const std::vector<ApproximateOptIn>& opt_in,
+                          const Overrides& overrides = {}) {
+    return *Choose(*world_.catalog.ops()[0], &selected, overrides, opt_in);
+  };
+  const Choice consented = choose({{"axpy", "half", {{"K0", 2}}}});
+  EXPECT_EQ(consented.selection.variant->name, "half");
+  EXPECT_EQ(consented.selection.config, selected.config);
+  EXPECT_TRUE(consented.from_generation);
+  EXPECT_TRUE(consented.refused.ok());
+
+  const Choice other = choose({{"axpy", "half", {{"K0", 3}}}});
+  EXPECT_EQ(other.selection.variant->name, "baseline");
+  EXPECT_FALSE(other.from_generation);
+  EXPECT_THAT(other.why, HasSubstr("the opt-in is to K0=3, not to K0=2"));
+  const Choice none = choose({});
+  EXPECT_EQ(none.selection.variant->name, "baseline");
+  EXPECT_THAT(none.why, HasSubstr("baseline: 'half' of axpy is approximate, and nobody opted in"));
+  EXPECT_THAT(std::string(none.refused.message()), HasSubstr("--approximate 'axpy/half{K0=2}'"));
+  // One by hand is not the variant's name by hand.
+  EXPECT_EQ(choose({}, Environment({"KVR_AXPY_K0=2"})).selection.variant->name, "baseline");
+}
+
+TEST_F(OverridesTest, OfAForcedApproximateVariantTheSelectionsValuesHaveNoSay) {
+  const VariantPtr half = *world_.catalog.Find("axpy", "half");
+  Selection selected{.variant = half, .config = DefaultConfig(half->tunables)};
+  selected.config["K0"] = 2;
   const Choice choice =
-      *Choose(*world_.catalog.ops()[0], &selected, {}, {{"axpy", "half", {{"K0", 3}}}});
+      *Choose(*world_.catalog.ops()[0], &selected, Environment({"KVR_FORCE_AXPY=half"}),
+              {{"axpy", "half", {{"K0", 3}}}});
+  EXPECT_EQ(choice.selection.variant->name, "half");
   EXPECT_EQ(choice.selection.config.at("K0"), 3);
+  EXPECT_FALSE(choice.from_generation);
+}
+
+class OptInTest : public OverridesTest {
+ protected:
+  std::string ErrorOf(const std::string& text, std::string_view op = "") {
+    absl::StatusOr<ApproximateOptIn> opt_in = ParseOptIn(text, op);
+    if (!opt_in.ok()) return std::string(opt_in.status().message());
+    const absl::Status status = CheckOptIns(world_.catalog, {*opt_in});
+    EXPECT_FALSE(status.ok()) << text;
+    return std::string(status.message());
+  }
+};
+
+TEST_F(OptInTest, NamesOpVariantAndEveryQualityTunable) {
+  const ApproximateOptIn opt_in = *ParseOptIn("axpy/half{K0=3}");
+  EXPECT_EQ(opt_in.op, "axpy");
+  EXPECT_EQ(opt_in.variant, "half");
+  EXPECT_EQ(opt_in.quality, (Config{{"K0", 3}}));
+  EXPECT_EQ(OptInText(opt_in), "axpy/half{K0=3}");
+  EXPECT_TRUE(CheckOptIns(world_.catalog, {opt_in}).ok());
+  EXPECT_EQ(ParseOptIn("half{K0=3}", "axpy")->op, "axpy");
+  EXPECT_EQ(ParseOptIn("axpy/half{}")->quality, Config());
+}
+
+TEST_F(OptInTest, ThatSaysTooLittleOrNonsenseIsAnErrorWithTheTextToSay) {
+  EXPECT_THAT(ErrorOf("half{K0=3}"), HasSubstr("names no variant"));
+  EXPECT_THAT(ErrorOf("/half"), HasSubstr("names no variant"));
+  EXPECT_THAT(ErrorOf("axpy/"), HasSubstr("names no variant"));
+  EXPECT_THAT(ErrorOf("axpy/half{K0=3"), HasSubstr("op/variant{TUNABLE=value,...}"));
+  EXPECT_THAT(ErrorOf("axpy/half{K0}"), HasSubstr("K0"));
+  EXPECT_THAT(ErrorOf("gemm/half{K0=3}", "axpy"), HasSubstr("is not about axpy"));
+  EXPECT_THAT(ErrorOf("axpy/hal{K0=3}"), HasSubstr("half"));
+  EXPECT_THAT(ErrorOf("axpy/half"), HasSubstr("say 'axpy/half{K0=1}', or other values"));
+  EXPECT_THAT(ErrorOf("axpy/half{K0=7}"), HasSubstr("1, 2, 3"));
+  EXPECT_THAT(ErrorOf("axpy/half{K0=3,BLOCK=64}"), HasSubstr("BLOCK is no quality tunable"));
+  EXPECT_THAT(ErrorOf("axpy/wide"), HasSubstr("is exact"));
+  EXPECT_FALSE(
+      CheckOptIns(world_.catalog, {{"axpy", "half", {{"K0", 1}}}, {"axpy", "half", {{"K0", 2}}}})
+          .ok());
 }
 
 TEST_F(OverridesTest, TheLongestOpNameOwnsAVariable) {

@@ -329,6 +329,27 @@ TEST_F(ContestantTest, ThatIsNoneIsAnErrorThatSaysWhatWouldBeRight) {
   EXPECT_THAT(ErrorOf(""), HasSubstr("variant"));
 }
 
+TEST_F(ContestantTest, ThatIsApproximateHasItsOptInsValues) {
+  const auto soft = test::SplitVariant(Op().spec(), "soft");
+  soft->semantics = Semantics::kApproximate;
+  soft->tunables[0].scope = Scope::kQuality;
+  const std::string name = soft->tunables[0].name;
+  const std::vector<int64_t> values = soft->tunables[0].values;
+  ASSERT_GE(values.size(), 2u);
+  ASSERT_TRUE(catalog_->Admit(soft).ok());
+  const std::vector<ApproximateOptIn> consent = {{"decode", "soft", {{name, values[1]}}}};
+  const auto contestant = ParseContestant(*catalog_, "decode", "soft", consent);
+  ASSERT_TRUE(contestant.ok()) << contestant.status();
+  EXPECT_EQ(contestant->config.at(name), values[1]);
+  const auto text = [&](int64_t value) {
+    return "soft{" + name + "=" + std::to_string(value) + "}";
+  };
+  EXPECT_EQ(*ParseContestant(*catalog_, "decode", text(values[1]), consent), *contestant);
+  EXPECT_FALSE(ParseContestant(*catalog_, "decode", text(values[0]), consent).ok());
+  EXPECT_THAT(ErrorOf(text(values[1])),
+              HasSubstr("--approximate 'decode/soft{" + name + "=" + std::to_string(values[1])));
+}
+
 TEST_F(ContestantTest, ARunEndsWhenItIsCancelledOrOutOfTime) {
   std::atomic<bool> cancel = false;
   RunTime unlimited(&cancel, 0);

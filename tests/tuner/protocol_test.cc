@@ -165,6 +165,17 @@ TEST(ProtocolTest, HelloAndStagesRoundTrip) {
   EXPECT_EQ(again->subject, 4);
 }
 
+TEST(ProtocolTest, QualityRoundTripsWithWhatIsNoNumber) {
+  Message message;
+  message.findings.emplace_back().quality = {{"y.relative_error", 0.1}, {"kept", std::nan("")}};
+  const absl::StatusOr<Message> back = DecodeMessage(EncodeMessage(message));
+  ASSERT_TRUE(back.ok()) << back.status();
+  ASSERT_EQ(back->findings.at(0).quality.size(), 2u);
+  EXPECT_EQ(back->findings[0].quality[0].name, "y.relative_error");
+  EXPECT_EQ(back->findings[0].quality[0].value, 0.1);
+  EXPECT_TRUE(std::isnan(back->findings[0].quality[1].value));
+}
+
 TEST(ProtocolTest, NonsenseIsAnErrorNeverAnException) {
   for (const char* line : {"", "{", "[]", "null", "{}", R"({"id":"x"})", R"({"id":1,"job":"fly"})",
                            R"({"id":1,"stage":7})", "\xff\xfe"}) {

@@ -85,15 +85,6 @@ TEST_F(SwapperDrills, AWorkspaceThatNobodyHas) {
   ExpectRefused(AskForMine(/*verify=*/false), "publish", "no memory");
 }
 
-TEST_F(SwapperDrills, AnApproximateVariantWithoutItsCallersConsent) {
-  OpenWith({.semantics = "approximate"});
-  ExpectRefused(AskForMine(), "build", "approximate");
-  Open({.plugin_roots = {root_ / "bundles"},
-        .approximate = {{.op = kOp, .variant = "mine", .quality = {}}}});
-  const SwapResult result = AskForMine();
-  EXPECT_EQ(result.state, State::kPublished) << result.status;
-}
-
 TEST_F(SwapperDrills, NamesThatNobodyKnows) {
   Open();
   ExpectRefused(Ask({.op = kOp, .variant = "basline"}), "build", "basline");

@@ -88,7 +88,7 @@ std::string SwapperTest::Write(const BundleText& text) const {
       << "\n  }\n}\n";
   std::ofstream(directory / "variant.toml")
       << "schema = 1\nop = \"null\"\nname = \"" << text.name << "\"\nversion = \"1.0.0\"\n"
-      << "semantics = \"" << text.semantics << "\"\ndescription = \"of a test\"\n"
+      << "semantics = \"exact\"\ndescription = \"of a test\"\n"
       << "targets = [\"host\"]\nsources = [\"kernel.cu\"]\n"
       << text.more << "\n[tunables.THREADS]\nvalues = [128, 256]\ndefault = 256\n"
       << "scope = \"compile\"\ndescription = \"threads of a block\"\n\n"

@@ -43,7 +43,6 @@ struct BundleText {
   std::string args = "\"x\", \"y\", \"i32(n)\"";
   std::string parameters = "const float* x, float* y, int n";
   std::string end;  // of the manifest
-  std::string semantics = "exact";
 };
 
 class SwapperTest : public ::testing::Test {

@@ -11,6 +11,7 @@
 
 #include "absl/time/time.h"
 #include "core/names.h"
+#include "core/quality.h"
 #include "core/status.h"
 #include "core/strings.h"
 
@@ -106,6 +107,9 @@ absl::Status Check(const Trial& trial) {
   for (const double sample : trial.samples) faults.NotNegativeIfKnown("samples", sample);
   faults.NotNegative("clock_mhz", trial.clock_mhz);
   faults.NotNegative("throttle_bits", trial.throttle_bits);
+  if (!ParseQuality(trial.quality).ok()) {
+    faults.Add("quality", Quoted(trial.quality), "NAME=NUMBER,...");
+  }
   return faults.first();
 }
 

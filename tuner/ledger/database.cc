@@ -170,11 +170,11 @@ absl::StatusOr<std::unique_ptr<SQLite::Database>> OpenDatabase(const std::string
     // Asked again: the header does not say what is still in the log.
     const int64_t version = VersionOf(*database);
     if (version > kSchemaVersion) return Newer(path, version);
-    if (read_only && version < kSchemaVersion) {
-      return Error(
-          absl::StatusCode::kFailedPrecondition,
-          StrCat("ledger ", path, " has schema ", version, ", this KVR reads ", kSchemaVersion),
-          "open it once for writing, as whatever measures does");
+    if (read_only && version < kOldestRead) {
+      return Error(absl::StatusCode::kFailedPrecondition,
+                   StrCat("ledger ", path, " has schema ", version, ", this KVR reads ",
+                          kOldestRead, " to ", kSchemaVersion),
+                   "open it once for writing, as whatever measures does");
     }
     if (read_only) return database;
     database->exec("PRAGMA foreign_keys = ON");
@@ -187,6 +187,10 @@ absl::StatusOr<std::unique_ptr<SQLite::Database>> OpenDatabase(const std::string
   } catch (const SQLite::Exception& error) {
     return FromSqlite(path, error);
   }
+}
+
+bool Lacks(SQLite::Database& database, std::string_view column) {
+  return column == "quality" && VersionOf(database) < 2;
 }
 
 std::string UidOf(const Environment& environment) {

@@ -29,6 +29,9 @@ absl::Status FromSqlite(std::string_view path, const SQLite::Exception& error);
 absl::StatusOr<std::unique_ptr<SQLite::Database>> OpenDatabase(const std::string& path,
                                                                bool read_only, bool wal);
 
+// Is `column` of a later schema than the file's? Then every record has it empty.
+bool Lacks(SQLite::Database& database, std::string_view column);
+
 // An environment's uid is its content's; every other record's is a NewUid (ledger.h).
 std::string UidOf(const Environment& environment);
 
@@ -111,7 +114,7 @@ std::vector<Record> Select(SQLite::Database& database, const std::string& where,
   std::string names = "id, uid";
   for (const std::string& name : columns::NamesOf<Record>()) {
     const bool left_out = samples == Samples::kLeaveOut && name == "samples";
-    names += ", " + (left_out ? "x''" : columns::Quoted(name));
+    names += ", " + (left_out ? "x''" : Lacks(database, name) ? "''" : columns::Quoted(name));
   }
   std::string query = std::string("SELECT ") + names + " FROM " + Record::kTable + " WHERE " +
                       where + " ORDER BY id DESC";

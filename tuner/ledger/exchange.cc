@@ -24,6 +24,9 @@ namespace {
 
 using nlohmann::json;
 
+// What an export of an earlier KVR lacks, and is empty then.
+constexpr std::string_view kAddedLater = "quality";
+
 // A fault of the line at hand; Import adds its number.
 struct BadLine {
   std::string what;
@@ -80,6 +83,7 @@ Record FromJson(const json& line) {
   size_t fields = 2;  // table, uid
   Take(line, "uid", record.uid);
   Record::Fields(record, [&](const char* name, auto& value) {
+    if (std::string_view(name) == kAddedLater && !line.contains(name)) return;
     ++fields;
     if (std::string_view(name) != "environment") Take(line, name, value);
   });

@@ -81,6 +81,7 @@ struct Trial {
   double median_us = 0, spread = 0;
   std::vector<double> samples;  // raw, in the order taken; empty: not measured
   int64_t clock_mhz = 0, throttle_bits = 0;
+  std::string quality;  // of an approximate variant, core/quality.h; empty: exact, or not known
 
   template <class Self, class Visit>
   static void Fields(Self& self, Visit&& visit) {
@@ -104,6 +105,7 @@ struct Trial {
     visit("samples", self.samples);
     visit("clock_mhz", self.clock_mhz);
     visit("throttle_bits", self.throttle_bits);
+    visit("quality", self.quality);
   }
 };
 

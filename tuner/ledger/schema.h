@@ -69,9 +69,17 @@ CREATE INDEX trials_by_config ON trials (op, fingerprint, config, axes);
 CREATE INDEX verdicts_by_axes ON verdicts (op, axes);
 CREATE INDEX bands_by_axes ON bands (op, axes, mode);
 )sql",
+    // 2: how far an approximate result is from the exact one
+    R"sql(
+ALTER TABLE trials ADD COLUMN quality TEXT NOT NULL DEFAULT '';
+)sql",
 };
 
 inline constexpr int kSchemaVersion = static_cast<int>(kMigrations.size());
+
+// The oldest schema that is read as it lies, where a file may not be brought up to date: what it
+// lacks (database.h, Lacks) is empty.
+inline constexpr int kOldestRead = 1;
 
 // "KVRL".
 inline constexpr int kApplicationId = 0x4b56524c;

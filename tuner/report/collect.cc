@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/strings/str_format.h"
+#include "core/quality.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "tuner/report/evidence.h"
@@ -362,6 +363,22 @@ std::string Title(const Evidence& evidence, const CollectRequest& request) {
                 Listed({incumbents.begin(), incumbents.end()}));
 }
 
+// "y.relative_error 0.012, kept 0.98" of the challenger; of the incumbent with its name before.
+std::string QualityOf(const std::vector<Pair>& sessions) {
+  std::string quality;
+  const auto add = [&](std::string_view whose, const ledger::Trial* Pair::*side) {
+    for (const Pair& pair : sessions) {
+      const auto measures = ParseQuality((pair.*side)->quality);
+      if (!measures.ok() || measures->empty()) continue;
+      StrAppend(&quality, quality.empty() ? "" : "; ", whose, QualityLine(*measures));
+      return;
+    }
+  };
+  add("", &Pair::challenger);
+  add("incumbent: ", &Pair::incumbent);
+  return quality;
+}
+
 }  // namespace
 
 Row RowOf(const Evidence& evidence, const Made<ledger::Verdict>& made) {
@@ -385,6 +402,7 @@ Row RowOf(const Evidence& evidence, const Made<ledger::Verdict>& made) {
   row.reason = v.reason;
   row.rounds = v.rounds / std::max<int64_t>(v.sessions, 1);
   row.sessions = v.sessions;
+  row.quality = QualityOf(sessions);
   return row;
 }
 

@@ -112,11 +112,15 @@ void Comparison(std::string* out, const std::vector<Row>& rows) {
             "<th class=\"n\">band</th><th class=\"n\">challenger µs</th>"
             "<th class=\"n\">incumbent µs</th></tr>\n");
   for (const Row& row : rows) {
-    StrAppend(out, "<tr><td>", Breakable(row.axes), "</td><td class=\"v ",
-              VerdictClass(row.verdict), "\">", Escaped(row.verdict), " <small class=\"k\">",
-              row.sessions, " × ", row.rounds, "</small>",
-              row.reason.empty() ? "" : StrCat("<br/><small>", Escaped(row.reason), "</small>"),
-              "</td>");
+    StrAppend(
+        out, "<tr><td>", Breakable(row.axes), "</td><td class=\"v ", VerdictClass(row.verdict),
+        "\">", Escaped(row.verdict), " <small class=\"k\">", row.sessions, " × ", row.rounds,
+        "</small>",
+        row.reason.empty() ? "" : StrCat("<br/><small>", Escaped(row.reason), "</small>"),
+        row.quality.empty()
+            ? ""
+            : StrCat("<br/><small>against the exact result: ", Escaped(row.quality), "</small>"),
+        "</td>");
     StrAppend(out, "<td class=\"n\">", Escaped(PercentText(row.difference)), "</td>");
     const std::pair<std::string_view, std::string> figures[] = {
         {"interval", IntervalText(row.low, row.high)},

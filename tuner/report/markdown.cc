@@ -40,9 +40,13 @@ void Section(std::string* out, std::string_view heading, const std::vector<std::
 
 void Rows(std::string* out, const Report& report) {
   if (report.rows.empty()) return;
+  const bool any_quality = std::any_of(report.rows.begin(), report.rows.end(),
+                                       [](const Row& row) { return !row.quality.empty(); });
   StrAppend(out, "\n## Results\n\n",
             "| shape | challenger | verdict | difference | interval | band | challenger µs | "
-            "incumbent µs | incumbent |\n|---|---|---|--:|--:|--:|--:|--:|---|\n");
+            "incumbent µs | incumbent |",
+            any_quality ? " against the exact result |" : "",
+            "\n|---|---|---|--:|--:|--:|--:|--:|---|", any_quality ? "---|" : "", "\n");
   for (const Row& row : report.rows) {
     StrAppend(out, "| ", Plain(row.axes), row.where.empty() ? "" : ", ", Plain(row.where), " | ",
               Plain(Named(row.challenger)), " | ", Plain(row.verdict), " (", Plain(row.kind), ", ",
@@ -50,7 +54,8 @@ void Rows(std::string* out, const Report& report) {
               Plain(row.reason), " | ", PercentText(row.difference), " | ",
               IntervalText(row.low, row.high), " | ", BandText(row.band), " | ",
               MicrosecondsText(row.challenger_us), " | ", MicrosecondsText(row.incumbent_us), " | ",
-              Plain(Named(row.incumbent)), " |\n");
+              Plain(Named(row.incumbent)), " |",
+              any_quality ? StrCat(" ", Plain(row.quality), " |") : "", "\n");
   }
   StrAppend(out,
             "\nDifferences are of the challenger's time; negative is faster. Sessions × rounds "

@@ -34,6 +34,8 @@ struct Row {
   std::string kind;     // "quick", "ship"
   std::string reason;   // of INVALID, and of a contestant that failed
   int64_t rounds = 0, sessions = 0;
+  // How far an approximate side's results are from the exact ones; empty: both are exact.
+  std::string quality;
 };
 
 // Keys that a finer key policy tells apart, each with a choice of its own, against one choice for

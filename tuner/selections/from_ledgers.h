@@ -11,7 +11,8 @@
 // The order of the ledgers does not matter, nor do their clocks.
 //
 // Considered are trials that passed a race's last rounds or an A/B comparison, in the mode that
-// serves (graph cold, where there is one), of exact variants that are here as they were measured.
+// serves (graph cold, where there is one), of exact variants that are here as they were measured:
+// nothing opts in to approximate ones for a fleet.
 //
 // Threading: pure but for reading the ledgers.
 #pragma once

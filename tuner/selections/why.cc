@@ -184,7 +184,8 @@ class Finder {
     const Selection* selected = selection.variant == nullptr ? nullptr : &selection;
     static const Overrides kNone;
     const Overrides& overrides = request_.overrides == nullptr ? kNone : *request_.overrides;
-    KVR_ASSIGN_OR_RETURN(const Choice choice, Choose(op_, selected, overrides, {}));
+    KVR_ASSIGN_OR_RETURN(const Choice choice,
+                         Choose(op_, selected, overrides, request_.approximate));
     why_.variant = choice.selection.variant->name;
     fingerprint_ = choice.selection.variant->fingerprint.Hex();
     why_.config = choice.selection.config;
@@ -199,10 +200,11 @@ class Finder {
     } else {
       why_.by = "baseline";
       why_.stale = !stale.empty();
-      why_.because = !stale.empty() ? StrCat("what is selected does not hold: ", stale)
-                     : request_.selections != nullptr
-                         ? "the selection file selects nothing for this key"
-                         : "nothing was published for this key";
+      why_.because =
+          !stale.empty()                   ? StrCat("what is selected does not hold: ", stale)
+          : !choice.refused.ok()           ? StrCat(What(choice.refused), "; ", Fix(choice.refused))
+          : request_.selections != nullptr ? "the selection file selects nothing for this key"
+                                           : "nothing was published for this key";
     }
     return absl::OkStatus();
   }
@@ -287,6 +289,7 @@ class Finder {
       }
       if (IsServed(t.variant, t.fingerprint, t.config)) {
         why_.measured.median_us = t.median_us;
+        why_.measured.quality = t.quality;
         continue;
       }
       const int stage = StageOf(t.stage);
@@ -299,6 +302,7 @@ class Finder {
            .config = t.config,
            .median_us = t.median_us,
            .reason = StrCat(t.outcome.empty() ? "measured" : t.outcome, " in ", t.stage),
+           .quality = t.quality,
            .device = placed.where.device_name,
            .time = t.time}};
     }

@@ -22,10 +22,11 @@ namespace kvr {
 
 struct WhyRequest {
   const Catalog::Op& op;
-  Axes shape;                                    // every axis
-  const SelectionContent* selections = nullptr;  // null: none; then the ledger's last publication
-  const ledger::Ledger* ledger = nullptr;        // null: none
-  const Overrides* overrides = nullptr;          // null: none
+  Axes shape;                                      // every axis
+  const SelectionContent* selections = nullptr;    // null: none; then the ledger's last publication
+  const ledger::Ledger* ledger = nullptr;          // null: none
+  const Overrides* overrides = nullptr;            // null: none
+  std::vector<ApproximateOptIn> approximate = {};  // of the program that is to serve
   std::string device_model;  // empty: the selections', else the only one that the ledger knows
 };
 
@@ -43,7 +44,8 @@ struct WhyOther {
   double median_us = -1;              // in that race; negative: none
   // ln(its time / the served config's in that session); NaN: that was not measured there.
   double difference = std::numeric_limits<double>::quiet_NaN();
-  std::string reason;  // how far it got, or why it was rejected
+  std::string reason;   // how far it got, or why it was rejected
+  std::string quality;  // of an approximate one, core/quality.h
   std::string device, time;
 };
 
@@ -53,6 +55,7 @@ struct WhyOther {
 struct WhySession {
   std::string axes, mode, device, time;  // empty: none
   double median_us = -1;                 // of the served config; negative: not measured there
+  std::string quality;                   // of it, where it is approximate, core/quality.h
 };
 
 struct Why {

@@ -5,7 +5,8 @@
 //
 // Verifying: fresh inputs, outputs and workspace poisoned, fences around every buffer; afterwards
 // the fences must stand, the inputs must be what they were, and the outputs must meet the op's
-// reference.
+// reference. An approximate variant's must meet its own; how far they are from the op's is its
+// quality.
 //
 // Threading: one thread. Errors of the device while kernels run come back as an Outcome's finding,
 // RUNTIME_ERROR; errors of the job itself (memory, inputs) as a status.
@@ -39,8 +40,9 @@ struct Outcome {
   bool damaged = false;
 };
 
-// One round; `round` chooses the poison.
+// One round; `round` chooses the poison. `own`: of an approximate variant.
 absl::StatusOr<Outcome> VerifyRound(Bench& bench, const Operation& op, const AxisVector& axes,
-                                    const InputSet& set, const Prepared& prepared, int round);
+                                    const InputSet& set, const Prepared& prepared, int round,
+                                    const OwnReference& own = nullptr);
 
 }  // namespace kvr

@@ -115,7 +115,7 @@ absl::StatusOr<WorkerClient::Answer> WorkerClient::Death(const std::string& how,
   Answer answer;
   answer.died = true;
   answer.timed_out = status == TrialStatus::kTimeout;
-  if (last.stage == Stage::kLaunch) answer.reply.fault_subject = last.subject;
+  answer.reply.fault_subject = last.subject;
   Finding& finding = answer.reply.findings.emplace_back();
   finding.subject = last.subject;
   finding.status = status;

@@ -19,6 +19,7 @@ absl::StatusOr<InputSetPtr> InputSets::Get(const Operation& op, const AxisVector
   const OpSpec& spec = op.spec();
   if (spec.name != op_ || axes != axes_) {
     sets_.clear();
+    own_.clear();
     op_ = spec.name;
     axes_ = axes;
   }
@@ -51,6 +52,29 @@ absl::StatusOr<InputSetPtr> InputSets::Get(const Operation& op, const AxisVector
   set->reference = *std::move(reference);
   sets_.push_back(set);
   return InputSetPtr(set);
+}
+
+absl::StatusOr<OwnReference> InputSets::Own(const InputSet& set, const Variant& variant,
+                                            const Config& config) {
+  if (variant.semantics == Semantics::kExact) return OwnReference();
+  Config quality;
+  for (const Tunable& tunable : variant.tunables) {
+    if (tunable.scope == Scope::kQuality) quality[tunable.name] = config.at(tunable.name);
+  }
+  const std::string key = StrCat(set.seed, " ", variant.name, "@", variant.fingerprint.Hex(), "{",
+                                 ConfigText(quality), "}");
+  if (const auto known = own_.find(key); known != own_.end()) return known->second;
+  if (variant.code == nullptr) {
+    return Error(absl::StatusCode::kInternal,
+                 StrCat("variant '", variant.name, "' is approximate and has no code"),
+                 "admit approximate variants with a reference function only");
+  }
+  absl::StatusOr<std::vector<ReferenceOutput>> reference =
+      variant.code->Reference(axes_, variant.TunableValues(config), set.inputs, threads_);
+  if (!reference.ok()) {
+    return WithContext(StrCat("the reference of ", variant.name), reference.status());
+  }
+  return own_[key] = std::make_shared<const std::vector<ReferenceOutput>>(*std::move(reference));
 }
 
 }  // namespace kvr

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Input sets on the host, with their references: drawn and computed once per (op, axes, seed), kept
-// until another op or other axes are asked for. The reference is what takes time: all cores.
+// until another op or other axes are asked for. So are the own references of approximate variants,
+// once per set, variant and values of its quality tunables. References are what takes time: all
+// cores.
 //
 // Threading: one thread. Ownership: sets are immutable and shared.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -17,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "core/op.h"
 #include "core/tensor.h"
+#include "core/variant.h"
 
 namespace kvr {
 
@@ -28,12 +32,19 @@ struct InputSet {
 };
 using InputSetPtr = std::shared_ptr<const InputSet>;
 
+// What an approximate variant is held to on one input set; null: the set's own, the operation's.
+using OwnReference = std::shared_ptr<const std::vector<ReferenceOutput>>;
+
 class InputSets {
  public:
   // `doing`, if there is one, is told what comes next: "generating inputs of operation x".
   explicit InputSets(int threads, std::function<void(const std::string&)> doing = nullptr)
       : threads_(threads), doing_(std::move(doing)) {}
   absl::StatusOr<InputSetPtr> Get(const Operation& op, const AxisVector& axes, uint64_t seed);
+  // Null of an exact variant. `set` is one of Get's last op and axes. Runs the variant's code: the
+  // caller says so beforehand.
+  absl::StatusOr<OwnReference> Own(const InputSet& set, const Variant& variant,
+                                   const Config& config);
 
  private:
   void Say(std::string_view what, const Operation& op) const;
@@ -42,6 +53,7 @@ class InputSets {
   std::string op_;
   AxisVector axes_{};
   std::vector<InputSetPtr> sets_;
+  std::map<std::string, OwnReference> own_;  // by seed, variant and its quality
 };
 
 }  // namespace kvr

@@ -63,7 +63,7 @@ absl::StatusOr<double> PlanMicroseconds(const Prepared& prepared, const AxisVect
 absl::StatusOr<std::unique_ptr<MeasureSession>> MeasureSession::Open(
     Bench& bench, const Operation& op, const AxisVector& axes, std::vector<InputSetPtr> sets,
     std::vector<PreparedPtr> subjects, const SessionOptions& options,
-    std::unique_ptr<Sentinel> sentinel) {
+    std::unique_ptr<Sentinel> sentinel, std::vector<std::vector<OwnReference>> own) {
   if (sets.empty()) {
     return Error(absl::StatusCode::kInvalidArgument, "a measuring session without inputs",
                  "give at least one seed");
@@ -72,6 +72,7 @@ absl::StatusOr<std::unique_ptr<MeasureSession>> MeasureSession::Open(
   session->mode_ = options.mode;
   session->epoch_us_ = options.epoch_us;
   session->sets_ = std::move(sets);
+  session->own_ = std::move(own);
   session->sentinel_ = std::move(sentinel);
   for (Event* event : {&session->before_, &session->start_, &session->stop_}) {
     KVR_ASSIGN_OR_RETURN(*event, bench.device.CreateEvent());
@@ -380,6 +381,11 @@ bool MeasureSession::SameScalars(size_t a, size_t b) const {
   return true;
 }
 
+const std::vector<ReferenceOutput>& MeasureSession::ReferenceOf(int index, size_t set) const {
+  const bool has_own = static_cast<size_t>(index) < own_.size() && !own_[index].empty();
+  return has_own ? *own_[index][set] : sets_[set]->reference;
+}
+
 absl::StatusOr<Outcome> MeasureSession::Check(int index) {
   const Subject& subject = subjects_[index];
   const OpSpec& spec = op_.spec();
@@ -435,7 +441,7 @@ absl::StatusOr<Outcome> MeasureSession::Check(int index) {
     output.data = contents.back().data();
   }
   KVR_RETURN_IF_ERROR(bench_.device.Synchronize(bench_.stream));
-  Comparison comparison = Compare(spec, outputs, sets_[other]->reference, poison);
+  Comparison comparison = Compare(spec, outputs, ReferenceOf(index, other), poison);
   KVR_RETURN_IF_ERROR(Upload(buffers, usual));
   Outcome outcome;
   outcome.finding.subject = index;

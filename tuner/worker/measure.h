@@ -70,13 +70,12 @@ class MeasureSession {
 
   ~MeasureSession();
   // `subjects[i]` may be null: it takes no part. At least two `sets`, or Check can only poison.
-  // `sentinel` may be null.
-  static absl::StatusOr<std::unique_ptr<MeasureSession>> Open(Bench& bench, const Operation& op,
-                                                              const AxisVector& axes,
-                                                              std::vector<InputSetPtr> sets,
-                                                              std::vector<PreparedPtr> subjects,
-                                                              const SessionOptions& options,
-                                                              std::unique_ptr<Sentinel> sentinel);
+  // `sentinel` may be null. `own`, by subject and set, is what approximate subjects are held to;
+  // empty of one, or of all: the op's reference.
+  static absl::StatusOr<std::unique_ptr<MeasureSession>> Open(
+      Bench& bench, const Operation& op, const AxisVector& axes, std::vector<InputSetPtr> sets,
+      std::vector<PreparedPtr> subjects, const SessionOptions& options,
+      std::unique_ptr<Sentinel> sentinel, std::vector<std::vector<OwnReference>> own = {});
 
   // `fault` is set (and the table is short) when a subject's launch failed.
   absl::StatusOr<SampleTable> Sample(absl::Span<const int> subjects, int rounds, Outcome* fault);
@@ -101,6 +100,7 @@ class MeasureSession {
   absl::Status MakeRing(const AxisVector& axes);
   absl::Status Upload(BufferSet& buffers, size_t input_set);
   bool SameScalars(size_t a, size_t b) const;
+  const std::vector<ReferenceOutput>& ReferenceOf(int index, size_t set) const;
 
   absl::Status Launch(const Subject& subject, size_t set);
   absl::StatusOr<std::unique_ptr<Graph>> Record(int index, int launches, size_t first);
@@ -122,6 +122,7 @@ class MeasureSession {
   double epoch_us_ = 0;
   std::vector<InputSetPtr> sets_;
   std::vector<Subject> subjects_;
+  std::vector<std::vector<OwnReference>> own_;  // by subject and set
   std::vector<BufferSet> buffers_;
   std::unique_ptr<Arena> workspace_;
   std::unique_ptr<Sentinel> sentinel_;

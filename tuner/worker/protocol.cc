@@ -112,12 +112,18 @@ absl::Status ErrorOf(const Json& json) {
                json.at("what").get<std::string>(), json.at("fix").get<std::string>());
 }
 
+Json QualityJson(const std::vector<QualityMeasure>& quality) {
+  Json json = Json::array();
+  for (const QualityMeasure& measure : quality) {
+    json.push_back({{"name", measure.name}, {"value", Number(measure.value)}});
+  }
+  return json;
+}
+
 Json FindingJson(const Finding& v) {
-  return {{"subject", v.subject},
-          {"status", std::string(TrialStatusName(v.status))},
-          {"reason", v.reason},
-          {"max_abs", Number(v.max_abs)},
-          {"max_rel", Number(v.max_rel)}};
+  return {{"subject", v.subject},         {"status", std::string(TrialStatusName(v.status))},
+          {"reason", v.reason},           {"max_abs", Number(v.max_abs)},
+          {"max_rel", Number(v.max_rel)}, {"quality", QualityJson(v.quality)}};
 }
 
 Finding FindingOf(const Json& json) {
@@ -129,6 +135,9 @@ Finding FindingOf(const Json& json) {
   json.at("reason").get_to(v.reason);
   v.max_abs = Number(json.at("max_abs"));
   v.max_rel = Number(json.at("max_rel"));
+  for (const Json& measure : json.at("quality")) {
+    v.quality.push_back({measure.at("name").get<std::string>(), Number(measure.at("value"))});
+  }
   return v;
 }
 

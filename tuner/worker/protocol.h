@@ -27,12 +27,13 @@
 #include "core/config.h"
 #include "core/device_info.h"
 #include "core/fingerprint.h"
+#include "core/op.h"
 #include "tuner/compare.h"
 #include "tuner/sampler.h"
 
 namespace kvr {
 
-inline constexpr int kProtocol = 4;
+inline constexpr int kProtocol = 5;
 
 // How launches are made, and what the L2 cache holds when they begin: part of what a time means, so
 // times of two modes are never compared.
@@ -89,6 +90,9 @@ struct Finding {
   TrialStatus status = TrialStatus::kPassed;
   std::string reason;
   double max_abs = 0, max_rel = 0;
+  // Of an approximate variant that passed: how far what it wrote is from the exact result, the mean
+  // over the rounds (tuner/compare.h, DistanceOf; then Operation::Quality).
+  std::vector<QualityMeasure> quality;
   int subject = 0;
 };
 
@@ -111,7 +115,7 @@ struct SessionInfo {
 SessionInfo Merge(const SessionInfo& a, const SessionInfo& b);
 
 enum class Stage : uint8_t {
-  kPrepare,  // inputs, reference, transfers
+  kPrepare,  // inputs, references, transfers; an own reference is its `subject`'s code
   kLaunch,   // kernels of `subject` run, or may have damaged what runs now
 };
 

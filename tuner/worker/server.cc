@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "core/quality.h"
 #include "core/status.h"
 #include "jit/cache.h"
 
@@ -123,6 +124,19 @@ absl::StatusOr<PreparedPtr> WorkerServer::LoadItem(const Catalog::Op& op, const 
   return Prepare(bench_.device, op.spec(), variant, item.config, std::move(binary));
 }
 
+absl::StatusOr<std::vector<OwnReference>> WorkerServer::OwnReferences(
+    absl::Span<const InputSetPtr> sets, const Prepared& prepared, int subject) {
+  const Variant& variant = prepared.variant();
+  std::vector<OwnReference> own;
+  if (variant.semantics == Semantics::kExact) return own;
+  bench_.at(Stage::kPrepare, subject,
+            absl::StrCat("computing the reference of ", variant.op, "/", variant.name));
+  for (const InputSetPtr& set : sets) {
+    KVR_ASSIGN_OR_RETURN(own.emplace_back(), inputs_.Own(*set, variant, prepared.config()));
+  }
+  return own;
+}
+
 absl::Status WorkerServer::Verify(const Request& request, const Catalog::Op& op,
                                   const AxisVector& axes, Message* reply) {
   if (request.items.size() != 1 || request.seeds.empty()) {
@@ -130,24 +144,29 @@ absl::Status WorkerServer::Verify(const Request& request, const Catalog::Op& op,
                  "send items:[{...}] and seeds:[...]");
   }
   Finding worst;
+  std::vector<InputSetPtr> sets;
   for (uint64_t seed : request.seeds) {
-    KVR_RETURN_IF_ERROR(inputs_.Get(*op.operation, axes, seed).status());
+    KVR_ASSIGN_OR_RETURN(sets.emplace_back(), inputs_.Get(*op.operation, axes, seed));
   }
   // Loading runs the binary's own initialisation on some devices: from here on it is to blame.
   bench_.at(Stage::kLaunch, 0, absl::StrCat("loading ", request.items[0].variant));
   const absl::StatusOr<PreparedPtr> prepared = LoadItem(op, request.items[0]);
-  if (!prepared.ok()) {
-    if (prepared.status().code() == absl::StatusCode::kAborted) return prepared.status();
+  absl::StatusOr<std::vector<OwnReference>> own =
+      prepared.ok() ? OwnReferences(sets, **prepared, /*subject=*/0)
+                    : absl::StatusOr<std::vector<OwnReference>>(prepared.status());
+  if (!own.ok()) {
+    if (absl::IsAborted(own.status())) return own.status();
     worst.status = TrialStatus::kRuntimeError;
-    worst.reason = std::string(What(prepared.status()));
+    worst.reason = std::string(What(own.status()));
     reply->findings.push_back(worst);
     return absl::OkStatus();
   }
-  for (size_t round = 0; round < request.seeds.size(); ++round) {
-    KVR_ASSIGN_OR_RETURN(const InputSetPtr set,
-                         inputs_.Get(*op.operation, axes, request.seeds[round]));
-    KVR_ASSIGN_OR_RETURN(const Outcome outcome, VerifyRound(bench_, *op.operation, axes, *set,
-                                                            **prepared, static_cast<int>(round)));
+  QualityMean quality;
+  for (size_t round = 0; round < sets.size(); ++round) {
+    KVR_ASSIGN_OR_RETURN(
+        const Outcome outcome,
+        VerifyRound(bench_, *op.operation, axes, *sets[round], **prepared, static_cast<int>(round),
+                    own->empty() ? nullptr : own->at(round)));
     worst.max_abs = std::max(worst.max_abs, outcome.finding.max_abs);
     worst.max_rel = std::max(worst.max_rel, outcome.finding.max_rel);
     reply->unusable |= outcome.damaged;
@@ -156,7 +175,9 @@ absl::Status WorkerServer::Verify(const Request& request, const Catalog::Op& op,
       worst.reason = absl::StrCat(outcome.finding.reason, " (seed ", request.seeds[round], ")");
       break;
     }
+    quality.Add(outcome.finding.quality);
   }
+  if (worst.status == TrialStatus::kPassed) worst.quality = quality.mean();
   reply->findings.push_back(worst);
   return absl::OkStatus();
 }
@@ -181,14 +202,20 @@ absl::Status WorkerServer::OpenSession(const Request& request, const Catalog::Op
     KVR_ASSIGN_OR_RETURN(sets.emplace_back(), inputs_.Get(*op.operation, axes, seed));
   }
   std::vector<PreparedPtr> prepared(request.items.size());
+  std::vector<std::vector<OwnReference>> own(request.items.size());
   for (int subject : request.subjects) {
     bench_.at(Stage::kLaunch, subject, absl::StrCat("loading ", request.items[subject].variant));
     absl::StatusOr<PreparedPtr> loaded = LoadItem(op, request.items[subject]);
     if (loaded.ok()) {
-      prepared[subject] = *std::move(loaded);
-      continue;
+      absl::StatusOr<std::vector<OwnReference>> computed = OwnReferences(sets, **loaded, subject);
+      if (computed.ok()) {
+        own[subject] = *std::move(computed);
+        prepared[subject] = *std::move(loaded);
+        continue;
+      }
+      loaded = computed.status();
     }
-    if (loaded.status().code() == absl::StatusCode::kAborted) return loaded.status();
+    if (absl::IsAborted(loaded.status())) return loaded.status();
     Finding& finding = reply->findings.emplace_back();
     finding.subject = subject;
     finding.status = TrialStatus::kRuntimeError;
@@ -201,9 +228,9 @@ absl::Status WorkerServer::OpenSession(const Request& request, const Catalog::Op
     KVR_ASSIGN_OR_RETURN(sentinel, Sentinel::Load(bench_.device, bench_.memory, std::move(binary)));
   }
   session_items_ = prepared;
-  KVR_ASSIGN_OR_RETURN(
-      session_, MeasureSession::Open(bench_, *op.operation, axes, std::move(sets),
-                                     std::move(prepared), request.session, std::move(sentinel)));
+  KVR_ASSIGN_OR_RETURN(session_, MeasureSession::Open(bench_, *op.operation, axes, std::move(sets),
+                                                      std::move(prepared), request.session,
+                                                      std::move(sentinel), std::move(own)));
   reply->session = session_->TakeInfo();
   return absl::OkStatus();
 }

@@ -51,6 +51,9 @@ class WorkerServer {
   absl::Status CheckRoom(const OpSpec& op, const AxisVector& axes);
   absl::StatusOr<VariantPtr> FindVariant(const Catalog::Op& op, const WorkItem& item) const;
   absl::StatusOr<PreparedPtr> LoadItem(const Catalog::Op& op, const WorkItem& item);
+  // Empty of an exact one.
+  absl::StatusOr<std::vector<OwnReference>> OwnReferences(absl::Span<const InputSetPtr> sets,
+                                                          const Prepared& prepared, int subject);
   absl::Status CheckSubjects(const Request& request, size_t count) const;
 
   const Catalog& catalog_;

@@ -51,10 +51,27 @@ absl::StatusOr<std::vector<unsigned char>> Fetch(Bench& bench, const TensorView&
   return bytes;
 }
 
+// How far a right result of an approximate variant is from the exact one.
+absl::StatusOr<std::vector<QualityMeasure>> QualityOf(const Operation& op, const AxisVector& axes,
+                                                      const InputSet& set,
+                                                      absl::Span<const TensorView> outputs,
+                                                      uint8_t poison) {
+  std::vector<QualityMeasure> quality =
+      DistanceOf(Compare(op.spec(), outputs, set.reference, poison));
+  absl::StatusOr<std::vector<QualityMeasure>> own_terms =
+      op.Quality(axes, set.inputs, outputs, set.reference);
+  if (!own_terms.ok()) {
+    return WithContext(absl::StrCat("quality of ", op.spec().name), own_terms.status());
+  }
+  quality.insert(quality.end(), own_terms->begin(), own_terms->end());
+  return quality;
+}
+
 }  // namespace
 
 absl::StatusOr<Outcome> VerifyRound(Bench& bench, const Operation& op, const AxisVector& axes,
-                                    const InputSet& set, const Prepared& prepared, int round) {
+                                    const InputSet& set, const Prepared& prepared, int round,
+                                    const OwnReference& own) {
   const OpSpec& spec = op.spec();
   Device& device = bench.device;
   const Stream stream = bench.stream;
@@ -124,12 +141,15 @@ absl::StatusOr<Outcome> VerifyRound(Bench& bench, const Operation& op, const Axi
     KVR_ASSIGN_OR_RETURN(contents.emplace_back(), Fetch(bench, output));
     output.data = contents.back().data();
   }
-  Comparison comparison = Compare(spec, outputs, set.reference, poison);
+  Comparison comparison = Compare(spec, outputs, own ? *own : set.reference, poison);
   Outcome outcome;
   outcome.finding.status = comparison.status;
   outcome.finding.reason = std::move(comparison.reason);
   outcome.finding.max_abs = comparison.max_abs;
   outcome.finding.max_rel = comparison.max_rel;
+  if (own != nullptr && comparison.status == TrialStatus::kPassed) {
+    KVR_ASSIGN_OR_RETURN(outcome.finding.quality, QualityOf(op, axes, set, outputs, poison));
+  }
   return outcome;
 }
 

@@ -294,5 +294,33 @@ TEST_F(LedgerTest, ExportsWhatIsNoUtf8) {
   EXPECT_EQ(source->Find<Trial>({})->size(), 1u);
 }
 
+// What an earlier KVR exported has no quality; what is no figure is none.
+TEST_F(LedgerTest, QualityTravelsAndMayBeMissing) {
+  auto ledger = Open();
+  Trial trial = TrialOf(*ledger->Remember(Gpu()), "K0=4");
+  trial.uid = "q";
+  trial.quality = "y.relative_error=0.0125,zeros=nan";
+  ASSERT_TRUE(ledger->Add(trial).ok());
+  std::stringstream text;
+  ASSERT_TRUE(ledger->Export(text).ok());
+  EXPECT_THAT(text.str(), HasSubstr(R"("quality":"y.relative_error=0.0125,zeros=nan")"));
+  auto other = Open("b");
+  ASSERT_TRUE(other->Import(text).ok());
+  EXPECT_EQ(other->Find<Trial>({})->front().quality, trial.quality);
+
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string changed = text.str();
+    changed.replace(changed.find(from), from.size(), to);
+    return std::stringstream(changed);
+  };
+  std::stringstream without = with(R"("quality":"y.relative_error=0.0125,zeros=nan",)", "");
+  auto third = Open("c");
+  const auto imported = third->Import(without);
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(third->Find<Trial>({})->front().quality, "");
+  std::stringstream wrong = with("zeros=nan", "zeros=many");
+  EXPECT_THAT(std::string(Open("d")->Import(wrong).status().message()), HasSubstr("'quality'"));
+}
+
 }  // namespace
 }  // namespace kvr::ledger

@@ -11,6 +11,7 @@
 #include "core/status.h"
 #include "tests/tuner/ledger/fixture.h"
 #include "tuner/ledger/database.h"
+#include "tuner/ledger/schema.h"
 
 namespace kvr::ledger {
 namespace {
@@ -104,6 +105,52 @@ TEST_F(LedgerTest, WhoOnlyReadsMakesAndMigratesNothing) {
   const std::string before = ContentOf(FileOf("a"));
   const absl::Status status = Ledger::Open(directory_ + "/a", {.read_only = true}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ContentOf(FileOf("a")), before);
+}
+
+// As the first KVR left it, with a trial in it.
+void MakeFirstSchema(const std::string& file) {
+  std::filesystem::create_directories(std::filesystem::path(file).parent_path());
+  SQLite::Database database(file, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+  database.exec(kMigrations[0]);
+  database.exec("PRAGMA application_id = " + std::to_string(kApplicationId));
+  database.exec("PRAGMA user_version = 1");
+  database.exec(
+      "INSERT INTO environments VALUES (1, 'e', 'cuda', 'G', 'g', 'u', 'sm_90a', '1', 'c', '0.1', "
+      "'h')");
+  database.exec(
+      "INSERT INTO trials VALUES (1, 't', 1, '2026-01-02T03:04:05Z', 's', 'scale', 'baseline', "
+      "'1.0.0', 'ab', 'W=1', 'n=4', '', 'graph cold', 'final', 'kept', 'PASSED', '', 9.5, 0.01, "
+      "x'', 1980, 0)");
+}
+
+TEST_F(LedgerTest, OfTheFirstSchemaIsBroughtUpToDateByWhoWritesIt) {
+  MakeFirstSchema(FileOf("a"));
+  auto ledger = Open();
+  ASSERT_NE(ledger, nullptr);
+  const auto trials = ledger->Find<Trial>({});
+  ASSERT_TRUE(trials.ok() && trials->size() == 1) << trials.status();
+  EXPECT_EQ(trials->front().config, "W=1");
+  EXPECT_EQ(trials->front().quality, "");
+  Trial approximate = TrialOf(*ledger->Remember(Gpu()), "K0=4");
+  approximate.quality = "y.relative_error=0.0125,rows_changed=0.5";
+  ASSERT_TRUE(ledger->Add(approximate).ok());
+  EXPECT_EQ(Open()->Find<Trial>({{"config", "K0=4"}})->front().quality, approximate.quality);
+  EXPECT_EQ(SQLite::Database(FileOf("a")).execAndGet("PRAGMA user_version").getInt(),
+            kSchemaVersion);
+}
+
+// Others' files in a shared directory stay theirs.
+TEST_F(LedgerTest, OfTheFirstSchemaIsReadAsItLies) {
+  MakeFirstSchema(FileOf("a"));
+  const std::string before = ContentOf(FileOf("a"));
+  auto ledger = Open("a", {.read_only = true});
+  ASSERT_NE(ledger, nullptr);
+  const auto trials = ledger->Find<Trial>({{"op", "scale"}});
+  ASSERT_TRUE(trials.ok() && trials->size() == 1) << trials.status();
+  EXPECT_EQ(trials->front().throttle_bits, 0);
+  EXPECT_EQ(trials->front().clock_mhz, 1980);
+  EXPECT_EQ(trials->front().quality, "");
   EXPECT_EQ(ContentOf(FileOf("a")), before);
 }
 
