@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // roofline_stream: memory read once, in order, by everything the device has. The output is one sum
-// for each 4 KiB, so that no read can be left out and writing costs a thousandth of reading.
+// for each 2 KiB, so that no read can be left out and writing costs a five-hundredth of reading.
 // Threading: pure functions.
 #include <algorithm>
 
