@@ -6,8 +6,8 @@
 
 #include "core/status.h"
 #include "core/strings.h"
+#include "registry/opt_in.h"
 #include "registry/selection_file.h"
-#include "tuner/contest.h"
 
 namespace kvr::bench {
 namespace {
@@ -18,25 +18,6 @@ absl::StatusOr<VariantPtr> FindExact(const Catalog& catalog, const std::string& 
   if (variant->semantics == Semantics::kExact) return variant;
   return Error(absl::StatusCode::kInvalidArgument, StrCat("'", name, "' is approximate"),
                StrCat("opt in with its quality: --approximate '", name, "{...}'"));
-}
-
-// The values of the quality tunables, each of them stated.
-absl::StatusOr<Config> StatedQuality(const Variant& variant, std::string_view text) {
-  Config stated;
-  if (!text.empty()) {
-    KVR_ASSIGN_OR_RETURN(stated, ParseConfig(text, variant.tunables));
-  }
-  Config quality, defaults;
-  for (const Tunable& tunable : variant.tunables) {
-    if (tunable.scope != Scope::kQuality) continue;
-    defaults[tunable.name] = tunable.default_value;
-    if (const auto found = stated.find(tunable.name); found != stated.end()) quality.insert(*found);
-  }
-  if (quality.size() == defaults.size() && stated.size() == quality.size()) return quality;
-  return Error(absl::StatusCode::kInvalidArgument,
-               StrCat("'", variant.name, "{", text,
-                      "}' does not state its quality tunables, and those alone"),
-               StrCat("state all of them, as in '", variant.name, "{", ConfigText(defaults), "}'"));
 }
 
 }  // namespace
@@ -56,10 +37,10 @@ absl::StatusOr<EntrantList> EntrantList::Create(const Catalog& catalog, const Ca
     }
   }
   for (const std::string& text : options.approximate) {
-    KVR_ASSIGN_OR_RETURN(const ContestantParts parts, SplitContestant(text));
-    KVR_ASSIGN_OR_RETURN(VariantPtr variant, catalog.Find(op.name(), parts.variant));
-    KVR_ASSIGN_OR_RETURN(Config quality, StatedQuality(*variant, parts.config));
-    list.named_.push_back({std::move(variant), std::move(quality)});
+    KVR_ASSIGN_OR_RETURN(ApproximateOptIn opt_in, ParseOptIn(text, op.name()));
+    KVR_RETURN_IF_ERROR(CheckOptIns(catalog, {&opt_in, 1}));
+    KVR_ASSIGN_OR_RETURN(VariantPtr variant, catalog.Find(op.name(), opt_in.variant));
+    list.named_.push_back({std::move(variant), std::move(opt_in.quality)});
   }
   for (const std::string& path : options.selection_files) {
     KVR_ASSIGN_OR_RETURN(SelectionContent content, ReadSelectionContent(path));

@@ -26,7 +26,7 @@ namespace kvr::bench {
 
 struct EntrantOptions {
   std::vector<std::string> variants;  // empty: all exact ones
-  // "oea{K0=4,K_MAX=0,...}": every quality tunable stated, for nothing else may choose them.
+  // Opt-ins (registry/opt_in.h), "oea{K0=4,...}": a variant may be measured with several qualities.
   std::vector<std::string> approximate;
   bool race = false;
   std::vector<std::string> selection_files;  // of several that know a key, the first counts

@@ -69,18 +69,17 @@ absl::StatusOr<std::unique_ptr<Stand>> Meter::OpenRoofline(size_t index, const R
       std::unique_ptr<Stand> stand,
       Stand::Open(*worker, *forge_,
                   {job.op, job.axes, job.seeds, std::move(contenders), options_.mode}));
-  KVR_RETURN_IF_ERROR(stand->Check());
   stats::RaceOptions screening;
   screening.screen_rounds = kScreenRounds;
   screening.finalists = 1;
   screening.final_rounds = 1;
   KVR_ASSIGN_OR_RETURN(const stats::RaceResult race, stand->Race(screening));
   for (const int contender : race.ranking) {
-    if (!stand->Passed(contender)) continue;
     stand->Keep({contender});
-    return stand;
+    KVR_RETURN_IF_ERROR(stand->Check());
+    if (stand->Passed(contender)) return stand;
+    Report(*stand, contender, left_out);
   }
-  for (int i = 0; i < stand->contenders(); ++i) Report(*stand, i, left_out);
   return NothingToMeasure(*job.op, *left_out);
 }
 
@@ -141,9 +140,18 @@ absl::Status Meter::Sample(const ShapeJob& job, std::vector<Contender> chosen,
                                result->winner >= 0 ? result->winner : job.twice);
   const auto doubled =
       twice == entrant_of.end() ? size_t{0} : static_cast<size_t>(twice - entrant_of.begin());
-  chosen.push_back(chosen[doubled]);
-  std::vector<std::unique_ptr<Stand>> stands;
   KVR_ASSIGN_OR_RETURN(WorkerClient * worker, Worker(0));
+  std::vector<std::vector<QualityMeasure>> quality;
+  for (const Contender& contender : chosen) {
+    quality.emplace_back();
+    if (contender.candidate.variant->semantics == Semantics::kExact) continue;
+    KVR_ASSIGN_OR_RETURN(Finding finding,
+                         worker->Verify({job.op->name(), job.axes, job.seeds}, contender.item));
+    quality.back() = std::move(finding.quality);  // whether it is right, the stand's checks say
+  }
+  chosen.push_back(chosen[doubled]);
+  quality.emplace_back();
+  std::vector<std::unique_ptr<Stand>> stands;
   KVR_ASSIGN_OR_RETURN(
       std::unique_ptr<Stand> opened,
       Stand::Open(*worker, *forge_, {job.op, job.axes, job.seeds, chosen, options_.mode}));
@@ -168,7 +176,7 @@ absl::Status Meter::Sample(const ShapeJob& job, std::vector<Contender> chosen,
   result->session = own.info();
   result->entrants.assign(job.entrants.size(), {});
   for (int i = 0; i < own.contenders(); ++i) {
-    Timed timed{own.contender(i).candidate, {}};
+    Timed timed{own.contender(i).candidate, {}, quality[static_cast<size_t>(i)]};
     if (own.Passed(i)) {
       timed.us = own.us(i);
     } else {
@@ -186,7 +194,7 @@ absl::Status Meter::Sample(const ShapeJob& job, std::vector<Contender> chosen,
     const std::vector<int>& kept = stands[i]->kept();
     if (kept.empty()) return NothingToMeasure(*job.rooflines[i - 1].op, result->left_out);
     result->rooflines.push_back(
-        {stands[i]->contender(kept.front()).candidate, stands[i]->us(kept.front())});
+        {stands[i]->contender(kept.front()).candidate, stands[i]->us(kept.front()), {}});
   }
   return absl::OkStatus();
 }

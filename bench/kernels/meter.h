@@ -4,7 +4,7 @@
 // same bytes, interleaved. Where an entrant has several configs, the tuner's race over all configs
 // of all entrants at this shape chooses: its best one that computes what it should.
 //
-//   1. roofline kernels: each config checked and screened, the fastest stays
+//   1. roofline kernels: the configs screened, the fastest that computes what it should stays
 //   2. the race, if there is anything to choose
 //   3. checks; rounds in turns of kRoundsPerLook, each stand in its own worker; checks again
 //
@@ -46,7 +46,8 @@ struct ShapeJob {
 
 struct Timed {
   Candidate candidate;
-  std::vector<double> us;  // samples, in the order taken; empty: it was not measured
+  std::vector<double> us;               // samples, in the order taken; empty: it was not measured
+  std::vector<QualityMeasure> quality;  // of an approximate variant, against the exact result
   double median_us() const { return Median(us); }
 };
 

@@ -81,6 +81,13 @@ const Json* BestOf(const std::vector<const Json*>& rows) {
   return best;
 }
 
+// What a reader of a row's time must know.
+std::string Remark(const Json& document, const Json& row) {
+  if (row.contains("trouble")) return " (in trouble)";
+  const bool host = document.at("environment").at("target") == "host";  // nothing is cold there
+  return host || row.at("cold") == true ? "" : " (L2 not cold)";
+}
+
 std::string PercentOf(double share) { return absl::StrFormat("%+.2f %%", 100 * share); }
 
 }  // namespace
@@ -109,8 +116,7 @@ std::string ShapeTable(const Json& document) {
     line.push_back(absl::StrFormat("%.2f", us / floor));
     line.push_back(absl::StrFormat("%.2f", us - floor));
     line.push_back(aa);
-    line.push_back(StrCat(best->at("variant").get<std::string>(),
-                          best->contains("trouble") ? " (in trouble)" : ""));
+    line.push_back(best->at("variant").get<std::string>() + Remark(document, *best));
     lines.push_back(std::move(line));
   }
   return Aligned(lines, moe ? std::vector<size_t>{0, titles.size() - 1}
@@ -136,8 +142,8 @@ std::string RowTable(const Json& document) {
                        ? absl::StrFormat("%.2f %%", 100 * row.at("spread").get<double>())
                        : "-");
     line.push_back(row.contains("aa") ? PercentOf(row.at("aa")) : "-");
-    line.push_back(
-        StrCat(row.at("variant").get<std::string>(), row.at("selected") == true ? " *" : ""));
+    line.push_back(StrCat(row.at("variant").get<std::string>(),
+                          row.at("selected") == true ? " *" : "", Remark(document, row)));
     line.push_back(row.at("config"));
     lines.push_back(std::move(line));
   }

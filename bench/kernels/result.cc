@@ -15,6 +15,11 @@ namespace {
 double Rounded(double us) { return std::round(us * 1000) / 1000; }
 double RoundedShare(double share) { return std::round(share * 1e5) / 1e5; }
 
+// A mean over input sets that all agree is a whole number.
+Json Count(double mean) {
+  return mean == std::floor(mean) ? Json(static_cast<int64_t>(mean)) : Json(mean);
+}
+
 Json JsonOf(const Axes& axes) {
   Json json = Json::object();
   for (const auto& [name, value] : axes) json[name] = value;
@@ -46,11 +51,13 @@ Json RowsOf(const Suite& suite, const ShapeRecord& record) {
     const Timed& floor = result.rooflines[static_cast<size_t>(record.roofline[i])];
     const bool approximate = variant.semantics == Semantics::kApproximate;
     Json row = ShapeFields(suite, record);
-    if (!record.active.empty()) row["active_experts"] = record.active[i];
+    if (!record.active.empty()) row["active_experts"] = Count(record.active[i]);
     row["variant"] = variant.name;
     row["semantics"] = approximate ? "approximate" : "exact";
     row["us"] = Rounded(timed.median_us());
     row[std::string(RooflineField(suite.roofline))] = Rounded(floor.median_us());
+    for (const QualityMeasure& measure : timed.quality)
+      row["quality"][measure.name] = measure.value;
     row["selected"] = static_cast<int>(i) == record.selected;
     row["spread"] = RoundedShare(RelativeSpread(timed.us));
     row["roofline_spread"] = RoundedShare(RelativeSpread(floor.us));

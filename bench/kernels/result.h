@@ -11,7 +11,8 @@
 // Of a row beside these: `config`, `config_from`, `selected` (by the race or the selection file),
 // `spread` and `roofline_spread` (half the interquartile range over the median), `rounds`, `axes`
 // (every axis), `seeds`, `roofline_config`; on the row whose code was loaded twice `again_us` and
-// `aa`, the second load's time over the first's less one; `scaled` where the shape is a model's
+// `aa`, the second load's time over the first's less one; `quality` of an approximate variant, as
+// `kvr verify` tells it; `scaled` where the shape is a model's
 // made smaller; `trouble` where the times must not be read. Microseconds a launch, graph nodes
 // included.
 //

@@ -166,7 +166,7 @@ absl::StatusOr<Axes> GatherAxes(std::string_view op, const Axes& axes) {
 }
 
 absl::StatusOr<Axes> StreamAxes(const Axes& axes, int64_t blocks) {
-  constexpr int64_t kChunkBytes = 4096, kBf16 = 2;
+  constexpr int64_t kChunkBytes = 2048, kBf16 = 2;
   const int64_t expert = kBf16 * axes.at("hidden") * (axes.at("gate_up") + axes.at("inner"));
   if (expert % kChunkBytes != 0) {
     return Error(absl::StatusCode::kInvalidArgument,

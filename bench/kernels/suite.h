@@ -48,7 +48,7 @@ absl::StatusOr<Suite> Restricted(Suite suite, const Axes& only, const std::strin
 // Axes of roofline_gather for one of the decode operations at `axes`, every one of them given.
 absl::StatusOr<Axes> GatherAxes(std::string_view op, const Axes& axes);
 // Axes of roofline_stream that reads `blocks` experts of a moe operation at `axes`. Errors: an
-// expert that is no multiple of 4 KiB.
+// expert that is no multiple of 2 KiB.
 absl::StatusOr<Axes> StreamAxes(const Axes& axes, int64_t blocks);
 
 }  // namespace kvr::bench
