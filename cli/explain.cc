@@ -7,8 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/command.h"
+#include "cli/measured.h"
 #include "cli/table.h"
 #include "core/status.h"
+#include "core/strings.h"
 #include "devices/profiles.h"
 
 namespace kvr::cli {
@@ -18,7 +20,11 @@ Json DimJson(const Dim3& dim) { return Json::array({dim.x, dim.y, dim.z}); }
 
 std::string DimText(const Dim3& dim) { return absl::StrCat(dim.x, " x ", dim.y, " x ", dim.z); }
 
-Json ToJson(const Explanation& e) {
+struct ExplainOptions : OpOptions {
+  std::string measured;
+};
+
+Json ToJson(const Explanation& e, const MeasuredShape* measured) {
   Json kernels = Json::array();
   for (const ExplainedKernel& kernel : e.kernels) {
     kernels.push_back({{"name", kernel.name},
@@ -31,26 +37,59 @@ Json ToJson(const Explanation& e) {
                        {"occupancy", kernel.occupancy},
                        {"limiter", kernel.limiter}});
   }
-  return {{"device", e.device},
-          {"variant", e.variant},
-          {"config", ConfigJson(e.config)},
-          {"axes", AxesJson(e.axes)},
-          {"kernels", kernels},
-          {"launch_function", e.launch_function},
-          {"main_kernel", e.main_kernel < 0 ? "" : e.kernels[e.main_kernel].name},
-          {"resources_known", e.resources_known},
-          {"ctas", e.ctas},
-          {"ctas_per_sm", e.ctas_per_sm},
-          {"waves", e.waves.waves},
-          {"tail_ctas", e.waves.tail_ctas},
-          {"tail_utilisation", e.waves.tail_utilisation},
-          {"occupancy", e.occupancy},
-          {"limiter", e.limiter},
-          {"smem_bytes", e.smem_bytes},
-          {"smem_limit", e.smem_limit},
-          {"workspace_bytes", e.workspace_bytes},
-          {"bytes", e.bytes},
-          {"floor_us", e.floor_us}};
+  Json json = {{"device", e.device},
+               {"variant", e.variant},
+               {"config", ConfigJson(e.config)},
+               {"axes", AxesJson(e.axes)},
+               {"kernels", kernels},
+               {"launch_function", e.launch_function},
+               {"main_kernel", e.main_kernel < 0 ? "" : e.kernels[e.main_kernel].name},
+               {"resources_known", e.resources_known},
+               {"ctas", e.ctas},
+               {"ctas_per_sm", e.ctas_per_sm},
+               {"waves", e.waves.waves},
+               {"tail_ctas", e.waves.tail_ctas},
+               {"tail_utilisation", e.waves.tail_utilisation},
+               {"occupancy", e.occupancy},
+               {"limiter", e.limiter},
+               {"smem_bytes", e.smem_bytes},
+               {"smem_limit", e.smem_limit},
+               {"workspace_bytes", e.workspace_bytes},
+               {"bytes", e.bytes},
+               {"floor_us", e.floor_us}};
+  if (measured != nullptr) {
+    json["measured"] = {{"roofline", measured->roofline},
+                        {"roofline_us", measured->roofline_us},
+                        {"fastest", measured->variant},
+                        {"fastest_us", measured->variant_us},
+                        {"axes", AxesJson(measured->axes)}};
+  }
+  return json;
+}
+
+// Of `axes`, those that `others` has otherwise.
+Axes Differing(const Axes& axes, const Axes& others) {
+  Axes differing;
+  for (const auto& axis : axes) {
+    const auto found = others.find(axis.first);
+    if (found == others.end() || found->second != axis.second) differing.insert(axis);
+  }
+  return differing;
+}
+
+// What memory was seen to allow, and how near the fastest variant came to it.
+void PrintMeasured(const MeasuredFile& file, const MeasuredShape* shape, const Axes& axes) {
+  if (shape == nullptr) {
+    Print(absl::StrFormat("measured      not at this shape (%s, %s)\n", file.device, file.date));
+    return;
+  }
+  Print(absl::StrFormat("measured      %s to %s the same bytes (%s, %s)\n",
+                        Microseconds(shape->roofline_us), shape->roofline, file.device, file.date));
+  const Axes elsewhere = Differing(shape->axes, axes);
+  if (!elsewhere.empty()) Print("              at " + AxesText(elsewhere) + "\n");
+  Print(absl::StrFormat("              %s by %s, the fastest: %.2f times that\n",
+                        Microseconds(shape->variant_us), shape->variant,
+                        shape->variant_us / shape->roofline_us));
 }
 
 void PrintMemory(const Explanation& e) {
@@ -111,9 +150,23 @@ void PrintText(const Explanation& e, const std::string& unknown) {
     Print("\nregisters are unknown, so occupancy counts none: " + unknown + "\n");
 }
 
-absl::StatusOr<int> RunExplain(const GlobalOptions& global, const OpOptions& options) {
+absl::StatusOr<int> RunExplain(const GlobalOptions& global, const ExplainOptions& options) {
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, OpenPlatform(global));
   KVR_ASSIGN_OR_RETURN(const Catalog::Op* op, platform->catalog().FindOp(options.op));
+  std::optional<MeasuredFile> measured;
+  std::set<std::string> named;
+  if (!options.measured.empty()) {
+    for (const std::string& text : options.axes) {
+      KVR_ASSIGN_OR_RETURN(const std::vector<Axes> shapes, ExpandAxes(text));
+      for (const auto& axis : shapes.front()) named.insert(axis.first);
+    }
+    KVR_ASSIGN_OR_RETURN(measured, ReadMeasured(options.measured));
+    if (measured->op != options.op) {
+      return Error(absl::StatusCode::kInvalidArgument,
+                   StrCat(options.measured, " is of operation ", measured->op),
+                   StrCat("give the file of ", options.op));
+    }
+  }
   DeviceInfo device;
   if (!options.profile.empty() && options.device != "auto") {
     return Error(absl::StatusCode::kInvalidArgument, "--profile and --device are both given",
@@ -143,12 +196,15 @@ absl::StatusOr<int> RunExplain(const GlobalOptions& global, const OpOptions& opt
       KVR_ASSIGN_OR_RETURN(Explanation explanation,
                            ExplainConfig(*op->operation, candidate, axes, device,
                                          built.ok() ? built->binary.get() : nullptr));
+      const MeasuredShape* const shape =
+          measured.has_value() ? measured->Nearest(explanation.axes, named) : nullptr;
       if (global.json) {
-        all.push_back(ToJson(explanation));
+        all.push_back(ToJson(explanation, shape));
       } else {
         if (!all.empty()) Print("\n");
         all.push_back(nullptr);
         PrintText(explanation, built.ok() ? "" : std::string(What(built.status())));
+        if (measured.has_value()) PrintMeasured(*measured, shape, explanation.axes);
       }
     }
   }
@@ -160,7 +216,7 @@ absl::StatusOr<int> RunExplain(const GlobalOptions& global, const OpOptions& opt
 }  // namespace
 
 void AddExplain(CLI::App& app, Commands& commands) {
-  auto options = std::make_shared<OpOptions>();
+  auto options = std::make_shared<ExplainOptions>();
   CLI::App* sub =
       Subcommand(app, "explain", "What a config does at a shape: plan, waves, occupancy, floor",
                  "kvr explain mla_sparse_decode --profile h200 --axes num_tokens=96,topk=512");
@@ -169,6 +225,9 @@ void AddExplain(CLI::App& app, Commands& commands) {
   options->AddVariants(sub);
   options->AddDevice(sub);
   options->AddProfile(sub);
+  sub->add_option("--measured", options->measured,
+                  "what kvr-kernels-bench measured, to be shown beside the floor")
+      ->type_name("FILE");
   sub->callback([&commands, options] {
     commands.run = [&commands, options] { return RunExplain(commands.global, *options); };
   });
