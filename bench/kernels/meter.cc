@@ -160,7 +160,6 @@ absl::Status Meter::Sample(const ShapeJob& job, std::vector<Contender> chosen,
     KVR_ASSIGN_OR_RETURN(opened, OpenRoofline(i, job.rooflines[i], &result->left_out));
     stands.push_back(std::move(opened));
   }
-  KVR_RETURN_IF_ERROR(stands.front()->Check());
   for (int done = 0; done < options_.rounds; done += kRoundsPerLook) {
     const int rounds = std::min(kRoundsPerLook, options_.rounds - done);
     for (const std::unique_ptr<Stand>& stand : stands) KVR_RETURN_IF_ERROR(stand->Sample(rounds));

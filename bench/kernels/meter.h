@@ -6,7 +6,8 @@
 //
 //   1. roofline kernels: the configs screened, the fastest that computes what it should stays
 //   2. the race, if there is anything to choose
-//   3. checks; rounds in turns of kRoundsPerLook, each stand in its own worker; checks again
+//   3. rounds in turns of kRoundsPerLook, each stand in its own worker; then checks under the very
+//      launches that were timed (once: each copies all inputs anew, which takes longer than timing)
 //
 // The second load of the winner is A against A: how far apart the same code appears here.
 //
