@@ -13,6 +13,8 @@
 //   numeric.cuh     exp2, log2, pairs of bf16 and f16
 //   vector.cuh      wide loads and stores
 //   warp.cuh        reductions over a warp or parts of it
+//
+// Not among them, for such kernels: hopper.cuh.
 #pragma once
 
 #include <kvr/async_copy.cuh>
