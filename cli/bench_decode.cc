@@ -194,6 +194,7 @@ absl::Status FillOptions(DecodeOptions* options) {
     KVR_RETURN_IF_ERROR(ChangeDecodeAxes(text, &bench.shape));
   }
   bench.a.selection_file = options->selections;
+  KVR_ASSIGN_OR_RETURN(bench.a.approximate, OptIns(*options));
   for (const std::vector<std::string>* parts : {&options->variants, &options->pins}) {
     for (const std::string& part : *parts) KVR_RETURN_IF_ERROR(AddPart(part, &bench.a));
   }
@@ -292,6 +293,7 @@ void AddDecode(CLI::App& group, Commands& commands) {
   AddSelections(sub, &options->selections);
   list("--variant", &options->variants, "serve this variant; repeatable", "OP/NAME[{A=V,...}]");
   list("--set", &options->pins, "give a tunable this value; repeatable", "OP/TUNABLE=VALUE");
+  options->AddApproximate(sub);
   CLI::Option* ab = list(
       "--ab", &options->ab,
       "compare with B, which is A (what the options above say) but for this: a selection file, a "

@@ -73,6 +73,7 @@ absl::StatusOr<std::unique_ptr<DecodeSide>> DecodeSide::Open(const Platform& pla
                                                              absl::Span<const int64_t> buckets) {
   std::unique_ptr<DecodeSide> side(new DecodeSide(stack));
   const Catalog& catalog = platform.catalog();
+  KVR_RETURN_IF_ERROR(CheckOptIns(catalog, contestant.approximate));
   DispatcherOptions options;
   options.approximate = contestant.approximate;
   KVR_ASSIGN_OR_RETURN(options.overrides, Overrides::FromEnvironment(catalog));

@@ -33,6 +33,7 @@
 #include "api/decode/stack.h"
 #include "api/platform.h"
 #include "registry/dispatcher.h"
+#include "registry/opt_in.h"
 #include "registry/selection_file.h"
 
 namespace kvr {

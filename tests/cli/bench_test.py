@@ -81,6 +81,20 @@ class Bench(unittest.TestCase):
         self.assertEqual(report["ab"]["verdict"], "INVALID")
         self.assertIn("of B went wrong", report["ab"]["reason"])
 
+    def test_an_approximate_variant_is_opted_in_to(self):
+        opt_in = "moe_decode/oea{K0=1,K_MAX=0,P=1000,MAX_P=0,ACROSS_GROUPS=0}"
+        common = ["--concurrency", "3", "--rounds", "1", "--ab", "moe_decode/oea"]
+        self.assertIn("moe_decode/oea{", self.decode(*common, code=None).stderr)
+        report = json.loads(self.decode(*common, "--approximate", opt_in, "--json", code=None).stdout)
+        self.assertEqual([side["served"][1]["variant"] for side in report["sides"]], ["topk", "oea"])
+        self.assertEqual([run["errors"] for run in report["runs"]], [0, 0])
+        exact, approximate = [run["active_experts"] for run in report["runs"]]
+        self.assertLess(approximate, exact)
+        # A part that states the variant and all of these says as much.
+        report = json.loads(self.decode(*common[:-1], opt_in, "--json", code=None).stdout)
+        self.assertEqual(report["runs"][1]["active_experts"], approximate)
+        self.assertIn("nobody", self.decode(*common, "--approximate", "moe_decode/nobody{K0=1}", code=2).stderr)
+
     def test_a_comparison_ends_in_a_verdict_and_its_exit_code(self):
         compare = ["--concurrency", "2,3", "--block", "4", "--ab", "mla_sparse_decode/TARGET_CTAS=512"]
         done = self.decode(*compare, "--rounds", "8", code=None)
@@ -100,7 +114,7 @@ class Bench(unittest.TestCase):
             (["--concurrency", "0"], "1 to 512"),
             (["--axes", "topk=4"], "moe_decode/"),
             (["--axes", "moe_decode/top_k=9"], "top_k"),
-            (["--ab", "w8"], "OP"),
+            (["--ab", "w8"], "as in h200.json"),
             (["--variant", "mla_sparse_decode/w9"], "'w8'"),
             (["--set", "mla_sparse_decode/BLOCK_H=17"], "legal values"),
             (["--selections", "nowhere.json"], "nowhere.json"),
@@ -125,9 +139,11 @@ class Bench(unittest.TestCase):
             text = file.read()
         for link in re.findall(r"\]\(([^)#:]+)", text):
             self.assertTrue(os.path.exists(os.path.join(SOURCE, "docs", link)), f"a link leads nowhere: {link}")
-        commands = [line for block in re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S) for line in block.splitlines()]
-        self.assertGreater(len(commands), 2)
+        commands = [line for block in re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
+                    for line in block.replace("\\\n", "").splitlines()]
+        self.assertGreater(len(commands), 3)
         for command in commands:
+            command = command.replace("K0=5", "K0=1")  # tokens of the tiny shape have two experts
             command = re.sub(r"--(shape|concurrency) \S+", "", command)
             small = " ".join([*SMALL, "--concurrency", "2,3"] + (["--rounds", "1"] if "--ab" in command else []))
             command = command.replace("kvr bench decode", f"kvr bench decode {small}")
