@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Hopper's matrix product of a warpgroup (sm_90a): D[64,64] += A[64,16] * B[16,64], 16-bit inputs,
+// fp32 accumulators, asynchronous. A is in registers: warp w of the four holds rows 16 w ... + 15
+// as an A fragment of matrix.cuh. B is in shared memory; MatrixAddress says where. D: warp w holds
+// rows 16 w ... + 15, as 8 fragments of 8 columns: d[4 n ... + 3] as D of matrix.cuh.
+//
+//   kvr::FenceProducts();               // registers written so far may be read, d too
+//   kvr::ProductF16(d, a, b, false);    // any number; `false`: d is not added to
+//   kvr::CommitProducts();
+//   kvr::WaitForProducts<0>();          // all but the newest 0 groups: only then touch a or d
+//
+// Ordinary stores into B pass kvr::FenceAsyncProxy in the threads that wrote, then a barrier.
+#pragma once
+
+#include <kvr/hopper.cuh>
+#include <kvr/platform.cuh>
+
+namespace kvr {
+
+// B as tiles of 8x8 values, each 128 bytes in a row. K-major (kTransposed false): a tile's rows of
+// 16 bytes are columns of B, 8 of its depth; otherwise they are rows of B, 8 of its columns.
+// `depth_stride`, `column_stride`: bytes from a tile to the next in that direction. All of it, and
+// `shared`, multiples of 16.
+KVR_DEVICE uint64_t MatrixAddress(const void* shared, int depth_stride, int column_stride) {
+  return static_cast<uint64_t>((SharedAddress(shared) & 0x3ffff) >> 4) |
+         static_cast<uint64_t>(depth_stride >> 4) << 16 |
+         static_cast<uint64_t>(column_stride >> 4) << 32;
+}
+
+KVR_DEVICE void FenceProducts() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
+KVR_DEVICE void CommitProducts() {
+  asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
+}
+template <int kNewest>
+KVR_DEVICE void WaitForProducts() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(kNewest) : "memory");
+}
+
+#define KVR_PRODUCT(type)                                                                          \
+  asm volatile(                                                                                    \
+      "{\n"                                                                                        \
+      ".reg .pred add;\n"                                                                          \
+      "setp.ne.b32 add, %37, 0;\n"                                                                 \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                  \
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "    \
+      "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "                         \
+      "{%32, %33, %34, %35}, %36, add, 1, 1, %38;\n"                                               \
+      "}\n"                                                                                        \
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),        \
+        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),    \
+        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), \
+        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), \
+        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])                                         \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)),            \
+        "n"(kTransposed ? 1 : 0))
+
+template <bool kTransposed>
+KVR_DEVICE void ProductF16(float (&d)[32], const uint32_t* a, uint64_t b, bool add) {
+  KVR_PRODUCT("f16");
+}
+template <bool kTransposed>
+KVR_DEVICE void ProductBf16(float (&d)[32], const uint32_t* a, uint64_t b, bool add) {
+  KVR_PRODUCT("bf16");
+}
+#undef KVR_PRODUCT
+
+}  // namespace kvr

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Numbers of the V4 cache, a block's shared memory, and what its parts share.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <kvr/cluster.cuh>
+#include <kvr/device.cuh>
+
+namespace mla {
+
+inline constexpr int kDim = 512;   // a latent row: key and value
+inline constexpr int kGroups = 8;  // of 64 dims that share a scale; the last is RoPE, bf16
+inline constexpr int kGroupDims = kDim / kGroups;
+inline constexpr int kRopeGroup = 7;
+inline constexpr int kRowBytes = 576;  // 448 e4m3, 64 bf16
+inline constexpr int kScaleBytes = 8;  // 7 UE8M0, a pad
+inline constexpr int kTokenBytes = kRowBytes + kScaleBytes;
+
+inline constexpr int kHeads = 16;  // of a block
+
+// Warps by what they do: two warpgroups score, two add up values, one gathers.
+inline constexpr int kScoreWarps = 8, kValueWarps = 8, kGatherWarps = 4;
+inline constexpr int kThreads = (kScoreWarps + kValueWarps + kGatherWarps) * kvr::kWarpLanes;
+inline constexpr int kRegisters = 96;  // of a thread, before they are shared out: 65536 / kThreads
+
+// Rows in shared memory are 592 bytes apart: 20 banks more than a multiple of 32, so that neither
+// the 8 rows of a fragment of keys nor the 4 tokens of one of values share banks.
+inline constexpr int kRowStride = kRowBytes + 16;
+
+inline constexpr int kMostSplits = 16;  // blocks of a cluster
+
+// kTile cache rows make a tile; kStages tiles fit into shared memory, of which kInFlight may be on
+// their way: more would only wait for each other in the memory system, the first one too.
+template <int kTile_, int kScoreRows_, int kStages_, int kInFlight_>
+struct Shape {
+  static constexpr int kTile = kTile_, kScoreRows = kScoreRows_;
+  static constexpr int kStages = kStages_, kInFlight = kInFlight_;
+  static_assert(kTile == 32 || kTile == 64);
+
+  // Scores: a warp takes kScoreRows of the rows and a part of the dims. With more rows it has fewer
+  // dims, so less of the query to keep, and the value warps can have those registers.
+  static constexpr int kParts = kScoreWarps * kScoreRows / kTile, kPartGroups = kGroups / kParts;
+  static constexpr int kGatherRegisters = 48;
+  static constexpr int kScoreRegisters = kPartGroups == 4 ? 136 : 104;
+  static constexpr int kValueRegisters = kPartGroups == 4 ? 80 : 112;
+  static_assert(4 * kGatherRegisters + 8 * kScoreRegisters + 8 * kValueRegisters <=
+                20 * kRegisters);
+
+  // Tokens of a head in the tables of scores and probabilities; the pads spread heads over the
+  // banks.
+  static constexpr int kScoreStride = kTile + 4;  // fp32
+  static constexpr int kProbStride = kTile + 8;   // 16 bits
+
+  // Partial scores of a tile.
+  using Scores = float[kParts][kHeads][kScoreStride];
+
+  struct Stage {
+    alignas(16) uint8_t rows[kTile][kRowStride];
+    alignas(16) uint8_t scales[kTile][kScaleBytes];
+    alignas(16) float mask[kTile];  // 0, or -infinity for padding
+  };
+
+  // What the value warps need of a tile's scores.
+  struct Probabilities {
+    alignas(16) uint16_t f16[kHeads][kProbStride];
+    alignas(16) uint16_t bf16[kHeads][kProbStride];
+    alignas(16) float rescale[kHeads];  // of the output so far
+  };
+
+  // A change of its size changes the manifest's smem.
+  struct Shared {
+    Stage stages[kStages];
+    alignas(16) Scores scores[2];                          // [tile % 2]
+    Probabilities probabilities[2];                        // [tile % 2]
+    alignas(16) uint32_t factors[kValueWarps][kTile / 2];  // a group's scales, f16 (values.cuh)
+
+    // Merge (merge.cuh).
+    alignas(16) float2 sums[kMostSplits][kHeads];  // of each block: reference, sum
+    int exponents[kMostSplits][kGroups];
+    float split_weight[kHeads][kMostSplits];
+    float weight[kHeads];  // of this block's values
+
+    uint64_t filled[kStages], emptied[kStages];
+    uint64_t scored[2], taken[2];  // of `probabilities`
+    uint64_t weighed[2];           // `weight`; `split_weight`
+    uint64_t sums_received, parts_received;
+    alignas(16) uint4 parts[1];  // [splits][share][8]: of each owned unit, each block's part
+  };
+};
+
+// Where a ring of kStages stands: the stage, and the parity of its phase.
+template <int kStages>
+struct Ring {
+  int stage = 0, parity = 0;
+  KVR_DEVICE void Next() {
+    if (++stage == kStages) stage = 0, parity ^= 1;
+  }
+};
+
+// Four e4m3 to two pairs of f16: exact.
+KVR_DEVICE void UnpackE4m3(uint32_t four, uint32_t& low, uint32_t& high) {
+  asm("{\n"
+      ".reg .b16 l, h;\n"
+      "mov.b32 {l, h}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, l;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, h;\n"
+      "}\n"
+      : "=r"(low), "=r"(high)
+      : "r"(four));
+}
+
+KVR_DEVICE uint32_t MultiplyF16x2(uint32_t a, uint32_t b) {
+  uint32_t product;
+  asm("mul.rn.f16x2 %0, %1, %2;\n" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+
+// 2^(biased - 127), 0 below the normal floats: of a UE8M0 byte, the scale.
+KVR_DEVICE float PowerOfTwo(int biased) { return __uint_as_float(max(biased, 0) << 23); }
+
+// The largest of the warp's floats, through integers that order as they do.
+KVR_DEVICE int OrderedBits(int bits) { return bits ^ ((bits >> 31) & 0x7fffffff); }
+KVR_DEVICE float WarpMaximum(float x) {
+  return __int_as_float(
+      OrderedBits(__reduce_max_sync(kvr::kAllLanes, OrderedBits(__float_as_int(x)))));
+}
+
+}  // namespace mla

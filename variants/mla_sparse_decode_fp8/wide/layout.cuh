@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Numbers of the V4 cache, a block's shared memory, and what its parts share.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <kvr/cluster.cuh>
+#include <kvr/device.cuh>
+#include <kvr/wgmma.cuh>
+
+namespace mla {
+
+inline constexpr int kDim = 512;   // a latent row: key and value
+inline constexpr int kGroups = 8;  // of 64 dims that share a scale; the last is RoPE, bf16
+inline constexpr int kGroupDims = kDim / kGroups;
+inline constexpr int kRopeGroup = 7;
+inline constexpr int kRowBytes = 576;  // 448 e4m3, 64 bf16
+inline constexpr int kScaleBytes = 8;  // 7 UE8M0, a pad
+inline constexpr int kTokenBytes = kRowBytes + kScaleBytes;
+
+inline constexpr int kHeads = 64;  // of a block
+
+// Warpgroups by what they do: one scores, two add up values, 256 dims each, one gathers.
+inline constexpr int kScoreWarps = 4, kValueWarps = 8, kGatherWarps = 4;
+inline constexpr int kThreads = (kScoreWarps + kValueWarps + kGatherWarps) * kvr::kWarpLanes;
+inline constexpr int kScoreThreads = kScoreWarps * kvr::kWarpLanes;
+inline constexpr int kValueThreads = kValueWarps * kvr::kWarpLanes;
+
+// Named barriers; 0 is __syncthreads.
+enum Barrier { kScoreBarrier = 1, kQueryBarrier = 2 };
+
+// Rows in shared memory are 592 bytes apart: 20 banks more than a multiple of 32, so that neither
+// the 8 rows of a fragment of keys nor the 4 tokens of one of values share banks.
+inline constexpr int kRowStride = kRowBytes + 16;
+
+inline constexpr int kMostSplits = 16;  // blocks of a cluster
+
+// kStages tiles of 64 cache rows fit into shared memory, of which kInFlight may be on their way:
+// more would only wait for each other in the memory system, the first one too.
+template <int kStages_, int kInFlight_>
+struct Shape {
+  static constexpr int kTile = 64, kStages = kStages_, kInFlight = kInFlight_;
+  static_assert(kInFlight >= 1 && kInFlight <= kStages);
+
+  struct Stage {
+    alignas(16) uint8_t rows[kTile][kRowStride];
+    alignas(16) uint8_t scales[kTile][kScaleBytes];
+    alignas(16) float mask[kTile];  // 0, or -infinity for padding
+  };
+
+  // What the value warps need of a tile's scores.
+  struct Probabilities {
+    // f16, B of a product over tokens: 8 tokens x 8 heads are 128 bytes in a row.
+    alignas(128) uint32_t f16[kTile / 8][kHeads / 8][8][4];
+    alignas(16) float rescale[kHeads];  // of the output so far, if `moved`
+    alignas(16) int moved;
+  };
+
+  struct Shared {
+    // B of a product over dims, 16 deep: a step is 8 heads x 8 dims, 128 bytes in a row, for both
+    // halves of its dims and each 8 heads. f16; of the last four, RoPE, bf16.
+    alignas(128) uint32_t query[kDim / 16][kHeads / 8][2][8][4];
+    union {
+      Stage stages[kStages];
+      uint4 parts[kHeads * kGroups *
+                  8];  // merge: [splits][share][8]: of each owned unit, each block's part
+    };
+    Probabilities probabilities[2];                        // [tile % 2]
+    alignas(16) uint32_t factors[kValueWarps][kTile / 2];  // a group's scales, f16 (values.cuh)
+    alignas(16) float table[kScoreWarps][kHeads];          // maxima and sums of score warps
+
+    alignas(16) float reference[kHeads];  // scores.cuh
+    alignas(16) float4 thread_sums[kHeads / 16][kScoreThreads];
+
+    // Merge (merge.cuh).
+    alignas(16) float2 sums[kMostSplits][kHeads];  // of each block: reference, sum
+    int exponents[kMostSplits][kGroups];
+    float split_weight[kHeads][kMostSplits];
+    float weight[kHeads];  // of this block's values
+
+    uint64_t filled[kStages], emptied[kStages];
+    uint64_t scored[2], taken[2];  // of `probabilities`
+    uint64_t weighed[2];           // `weight`; `split_weight`
+    uint64_t sums_received, parts_received;
+  };
+};
+
+// Where a ring of kStages stands: the stage, and the parity of its phase.
+template <int kStages>
+struct Ring {
+  int stage = 0, parity = 0;
+  KVR_DEVICE void Next() {
+    if (++stage == kStages) stage = 0, parity ^= 1;
+  }
+};
+
+// Four e4m3 to two pairs of f16: exact.
+KVR_DEVICE void UnpackE4m3(uint32_t four, uint32_t& low, uint32_t& high) {
+  asm("{\n"
+      ".reg .b16 l, h;\n"
+      "mov.b32 {l, h}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, l;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, h;\n"
+      "}\n"
+      : "=r"(low), "=r"(high)
+      : "r"(four));
+}
+
+KVR_DEVICE uint32_t MultiplyF16x2(uint32_t a, uint32_t b) {
+  uint32_t product;
+  asm("mul.rn.f16x2 %0, %1, %2;\n" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+
+// 2^(biased - 127), 0 below the normal floats.
+KVR_DEVICE float PowerOfTwo(int biased) { return __uint_as_float(max(biased, 0) << 23); }
+
+// f16 keeps 2^-14 ... 2^15: scales are taken relative to the largest, times 2^kHeadroom, so that no
+// code times a scale exceeds 448 * 2^7, and one 2^-21 of the largest is the last that counts.
+inline constexpr int kHeadroom = 7;
+
+// 2^(scale - largest + kHeadroom), or 0, twice, as f16.
+KVR_DEVICE uint32_t RelativeScale(int scale, int largest) {
+  return max(scale - largest + kHeadroom + 15, 0) * (1 << 10) * 0x10001u;
+}
+
+}  // namespace mla
