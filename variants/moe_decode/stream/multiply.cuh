@@ -47,13 +47,25 @@ struct Readiness {
   }
 };
 
+KVR_DEVICE void Exchange(uint4 (&pair)[2]) {
+  const uint4 first = pair[0];
+  pair[0] = pair[1];
+  pair[1] = first;
+}
+
 // x, h, done: as moe_stream has them. A lane is row g (and g + 8) of A and token g of B.
-template <int kWarps, int kColumns, int kStages, int kTokens, class Walk, class Ring, class Meeting>
+// kHalves: rows lie a multiple of 128 bytes apart, and the eight lanes whose reads share an access
+// of shared memory have two neighbouring rows; unless odd ones read the halves of 128 bytes in the
+// other order, both rows are in the same banks.
+template <int kWarps, int kColumns, int kStages, int kTokens, int kHalves, class Walk, class Ring,
+          class Meeting>
 KVR_DEVICE void Multiply(const __nv_bfloat16* x, const __nv_bfloat16* h, const int* done,
                          const Table& table, Walk& walk, Ring& ring, Meeting& meeting,
                          int finishers) {
   constexpr int kTiles = kTokens / kTokenTile, kSteps = kColumns / kDepthStep;
+  static_assert(kSteps % 2 == 0);
   const int lane = kvr::LaneIndex(), g = lane / 4, t = lane % 4;
+  const bool swapped = kHalves != 0 && g % 2 != 0;
   Readiness readiness{done, table, (walk.inner + kTileInner - 1) / kTileInner, kTokens};
   float4 sums[kTiles];
   uint4 b[kSteps];
@@ -94,13 +106,23 @@ KVR_DEVICE void Multiply(const __nv_bfloat16* x, const __nv_bfloat16* h, const i
         if (tile == 0) ring.Wait();
         float even[4] = {}, odd[4] = {};  // of a lane's lower and higher values
 #pragma unroll
-        for (int step = 0; step < kSteps; ++step) {
+        for (int step = 0; step < kSteps; step += 2) {
           const int column = step * kDepthStep + t * kLaneDepth;
-          const uint4 upper = ring.Values(g, column), lower = ring.Values(g + 8, column);
-          const uint32_t a[2][4] = {{upper.x, lower.x, upper.y, lower.y},
-                                    {upper.z, lower.z, upper.w, lower.w}};
-          kvr::MmaBf16(even, a[0], b[step].x, b[step].y);
-          kvr::MmaBf16(odd, a[1], b[step].z, b[step].w);
+          const int near = column + (swapped ? kDepthStep : 0);
+          const int far = column + (swapped ? 0 : kDepthStep);
+          uint4 upper[2] = {ring.Values(g, near), ring.Values(g, far)};
+          uint4 lower[2] = {ring.Values(g + 8, near), ring.Values(g + 8, far)};
+          if (swapped) {
+            Exchange(upper);
+            Exchange(lower);
+          }
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            const uint4 &u = upper[i], &l = lower[i], &values = b[step + i];
+            const uint32_t a[2][4] = {{u.x, l.x, u.y, l.y}, {u.z, l.z, u.w, l.w}};
+            kvr::MmaBf16(even, a[0], values.x, values.y);
+            kvr::MmaBf16(odd, a[1], values.z, values.w);
+          }
         }
         float4& sum = sums[tile];
         if (at.piece < kWarps) sum = float4{};  // the warp's first piece of the turn

@@ -77,7 +77,7 @@ KVR_DEVICE float Silu(float value) { return value / (1 + kvr::Exp2(-value * kvr:
 // expert_ids, expert_weights  [num_tokens, top_k]
 // Grid: one block for each `rows` rows of the output, no more than multiprocessors.
 template <int kRoute, int kWarps, int kFinishers, int kColumns, int kStages, int kSlots,
-          int kTokens, int kRun>
+          int kTokens, int kRun, int kHalves>
 __global__ void __launch_bounds__((kWarps + kFinishers) * kvr::kWarpLanes, 1)
     moe_stream(const __nv_bfloat16* x, const float* router_logits,
                const __grid_constant__ CUtensorMap w13, const __grid_constant__ CUtensorMap w2,
@@ -178,8 +178,8 @@ __global__ void __launch_bounds__((kWarps + kFinishers) * kvr::kWarpLanes, 1)
     Ring ring{rings[warp], &w13, &w2, table};
     moe::Walk<kWarps, kRun, kTokens, kColumns> walk{
         table, shares, hidden, inner, first_row, min(first_row + rows, hidden)};
-    moe::Multiply<kWarps, kColumns, kStages, kTokens>(x, h, counters + 1, table, walk, ring,
-                                                      meeting, kFinishers);
+    moe::Multiply<kWarps, kColumns, kStages, kTokens, kHalves>(x, h, counters + 1, table, walk,
+                                                               ring, meeting, kFinishers);
   } else {
     table.PlacePairs(thread - kWarps * kvr::kWarpLanes, kFinishers * kvr::kWarpLanes);
     __syncthreads();  // Multiply has the other half
@@ -228,11 +228,9 @@ __global__ void __launch_bounds__((kWarps + kFinishers) * kvr::kWarpLanes, 1)
     const int token = i / rows, row = i % rows;
     if (first_row + row >= hidden) continue;
     float sum = 0;
-    // A token has all its slots or, padding, none.
-    const int slots = table.experts[token * top_k] == moe::Table::kNone ? 0 : top_k;
 #pragma unroll 8
-    for (int slot = 0; slot < slots; ++slot) {
-      const int pair = token * top_k + slot;
+    for (int pair = token * top_k; pair < (token + 1) * top_k; ++pair) {
+      if (table.experts[pair] == moe::Table::kNone) continue;
       sum += table.weights[pair] * partial[int64_t{table.positions[pair]} * rows + row];
     }
     out[int64_t{token} * hidden + first_row + row] = __float2bfloat16_rn(sum);
