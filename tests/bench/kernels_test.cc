@@ -157,6 +157,23 @@ TEST(Active, IsThatOfTheInputSetItself) {
   }
 }
 
+TEST(Active, AnApproximateVariantActivatesWhatItsOwnReferenceChooses) {
+  const Operation& op = *OpNamed("moe_decode").operation;
+  const absl::StatusOr<VariantPtr> oea = Everything().Find("moe_decode", "oea");
+  ASSERT_TRUE(oea.ok()) << oea.status();
+  const Axes axes = AllAxes("moe_decode", {{"num_tokens", 16}, {"num_experts", 128}, {"top_k", 8}});
+  const auto count = [&](const Candidate* candidate) {
+    const absl::StatusOr<std::optional<int64_t>> active = ActiveExperts(op, axes, 4, candidate);
+    EXPECT_TRUE(active.ok()) << active.status();
+    return active.ok() ? active->value_or(-1) : -1;
+  };
+  Candidate few{*oea, DefaultConfig((*oea)->tunables)}, all = few;
+  few.config["K0"] = 3;
+  all.config["K0"] = 8;
+  EXPECT_LT(count(&few), count(nullptr));
+  EXPECT_EQ(count(&all), count(nullptr));
+}
+
 TEST(Active, ABatchWithPaddingIsNotOfItsShape) {
   const Operation& op = *OpNamed("moe_decode").operation;
   const Axes axes = AllAxes("moe_decode", {{"num_tokens", 4}});
