@@ -14,7 +14,7 @@
 //   vector.cuh      wide loads and stores
 //   warp.cuh        reductions over a warp or parts of it
 //
-// Not among them, for such kernels: hopper.cuh.
+// Not among them, for such kernels: hopper.cuh, cluster.cuh, wgmma.cuh.
 #pragma once
 
 #include <kvr/async_copy.cuh>
