@@ -88,6 +88,11 @@ struct Shape {
     uint64_t sums_received, parts_received;
     alignas(16) uint4 parts[1];  // [splits][share][8]: of each owned unit, each block's part
   };
+  // The manifest's: stage_bytes, score_bytes, probability_bytes, merge_bytes, barrier_bytes.
+  static_assert(sizeof(Shared) ==
+                kStages * kTile * (kRowStride + 8 + 4) + 2 * kParts * kHeads * (kTile + 4) * 4 +
+                    2 * (2 * kHeads * (kTile + 8) * 2 + 64) + 16 * kTile + 16 * 16 * 8 +
+                    16 * 8 * 4 + 16 * 16 * 4 + 64 + (2 * kStages + 8) * 8 + 16);
 };
 
 // Where a ring of kStages stands: the stage, and the parity of its phase.

@@ -119,7 +119,7 @@ struct Values {
                            int parity) {
     const int g = kvr::LaneIndex() / 4, t = kvr::LaneIndex() % 4;
     const uint8_t* at = stage.rows[2 * t] + kRopeGroup * kGroupDims + 16 * g;
-    uint4 v[kRopePrefetched][4];
+    uint4 v[kRopeBuffers][4];
 #pragma unroll
     for (int step = 0; step < kRopePrefetched; ++step) LoadTokens(at, step, v[step]);
     kvr::WaitBarrier(scored, parity);
@@ -128,7 +128,7 @@ struct Values {
     for (int step = 0; step < kSteps; ++step) {
       uint32_t b[4];
       LoadProbabilities(probabilities.bf16, step, b);
-      uint4(&w)[4] = v[step % kRopePrefetched];
+      uint4(&w)[4] = v[step % kRopeBuffers];
       if (step >= kRopePrefetched) LoadTokens(at, step, w);
       const uint32_t words[4][4] = {{w[0].x, w[0].y, w[0].z, w[0].w},
                                     {w[1].x, w[1].y, w[1].z, w[1].w},
@@ -150,7 +150,8 @@ struct Values {
   // Steps whose rows are read while scoring goes on: as many as fit into registers.
   static constexpr bool kManyRegisters = Shape::kValueRegisters > kRegisters;
   static constexpr int kPrefetched = kManyRegisters ? kSteps : 1;
-  static constexpr int kRopePrefetched = kManyRegisters ? 2 : 1;
+  static constexpr int kRopePrefetched = kManyRegisters ? 2 : 0;
+  static constexpr int kRopeBuffers = kManyRegisters ? 2 : 1;
 
   // 8 dims of tokens 2 t, + 1, + 8, + 9 of a step. Bytes: uint2 or, of RoPE, uint4.
   template <typename Bytes>

@@ -84,6 +84,13 @@ struct Shape {
     uint64_t weighed[2];           // `weight`; `split_weight`
     uint64_t sums_received, parts_received;
   };
+  // The manifest's: query_bytes, stage_bytes, probability_bytes, score_bytes, merge_bytes,
+  // barrier_bytes.
+  static_assert(sizeof(Shared) ==
+                (64 * 512 * 2 + kStages * 64 * (kRowStride + 8 + 4) + 2 * 8576 + 8 * 32 * 4 +
+                 4 * 64 * 4 + 64 * 4 + 4 * 128 * 16 + 16 * 64 * 8 + 16 * 8 * 4 + 64 * 16 * 4 +
+                 64 * 4 + (2 * kStages + 8) * 8 + 127) /
+                    128 * 128);
 };
 
 // Where a ring of kStages stands: the stage, and the parity of its phase.
