@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Operation planted_scale and two launch functions for it, one of which does not keep the order of
- * its stream: it works on what its input held when it was launched there before.
+ * Operation planted_scale and launch functions for it, one of which does not keep the order of its
+ * stream: it works on what its input held when it was launched there before. And two approximate
+ * variants that say they give half, one of which does.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -81,6 +82,25 @@ static void early_close(void* state) {
   free(early);
 }
 
+static int half_reference(const int64_t* axes, uint32_t axis_count, const int64_t* tunables,
+                          uint32_t tunable_count, const kvr_tensor* inputs, uint32_t input_count,
+                          uint32_t threads, kvr_expected* outputs, uint32_t output_count,
+                          char* error, size_t error_size) {
+  const float* x = inputs[0].data;
+  for (int64_t i = 0; i < axes[0]; ++i) outputs[0].expected[i] = x[i];
+  (void)axis_count, (void)tunables, (void)tunable_count, (void)input_count, (void)threads;
+  (void)output_count, (void)error, (void)error_size;
+  return KVR_OK;
+}
+
+static int half_launch(void* state, const kvr_launch_request* request, char* error,
+                       size_t error_size) {
+  memcpy(request->tensors[1].data, request->tensors[0].data,
+         (size_t)request->axes[0] * sizeof(float));
+  (void)state, (void)error, (void)error_size;
+  return KVR_OK;
+}
+
 static const kvr_operation planted_scale = {
     .size = sizeof(kvr_operation),
     .name = "planted_scale",
@@ -101,15 +121,29 @@ static const kvr_variant early = {
     .launch = early_launch,
     .close = early_close,
 };
+static const kvr_variant half = {
+    .size = sizeof(kvr_variant),
+    .op = "planted_scale",
+    .name = "half",
+    .launch = half_launch,
+    .reference = half_reference,
+};
+static const kvr_variant not_half = {
+    .size = sizeof(kvr_variant),
+    .op = "planted_scale",
+    .name = "not_half",
+    .launch = on_time_launch,
+    .reference = half_reference,
+};
 
 static const kvr_operation* const operations[] = {&planted_scale};
-static const kvr_variant* const variants[] = {&on_time, &early};
+static const kvr_variant* const variants[] = {&on_time, &early, &half, &not_half};
 static const kvr_plugin plugin = {
     .size = sizeof(kvr_plugin),
     .abi_major = KVR_ABI_MAJOR,
     .abi_minor = KVR_ABI_MINOR,
     .operation_count = 1,
-    .variant_count = 2,
+    .variant_count = 4,
     .operations = operations,
     .variants = variants,
 };

@@ -64,6 +64,7 @@ constexpr Planted kFaults[] = {
     {"mla_sparse_decode/planted_garbage", kEdges, "depends on what its workspace held before"},
     {"mla_sparse_decode/planted_counter", kEdges, "is not deterministic: lse[0]"},
     {"mla_sparse_decode/planted_counter", kRepeats, "launch 2 of the same differs: lse[0]"},
+    {"planted_scale/not_half", kEdges, "INCORRECT_NUMERICAL: y"},
     {"planted_scale/early", kOrder, "does not keep the order of its stream: y[0]"},
     {"mla_sparse_decode/planted_empty", kEmpty, "an empty batch launches"},
     {"mla_sparse_decode/planted_grid", kLargest, "no constraint excludes it, but the plan fails"},
@@ -115,10 +116,12 @@ TEST(PlantedFaults, OfTargetsAreNamedAtTheAuthorsLine) {
 
 TEST(PlantedFaults, AreNotFoundWhereThereIsNone) {
   const SuiteRun run = RunSuite(
-      "Host/*planted_plain:Host/*on_time:All/Plan*planted_plain:All/Plan*on_time:Catalog.*");
+      "Host/*planted_plain:Host/*on_time:Host/*scale__half:All/Plan*planted_plain:All/Plan*on_time:"
+      "Catalog.*");
   EXPECT_EQ(run.status, 0) << StrJoin(run.lines, "");
   for (const char* ran : {kEdges, kRepeats, kOrder}) {
-    for (const char* variant : {"mla_sparse_decode__planted_plain", "planted_scale__on_time"}) {
+    for (const char* variant :
+         {"mla_sparse_decode__planted_plain", "planted_scale__on_time", "planted_scale__half"}) {
       EXPECT_THAT(run.lines, Contains(HasSubstr(StrCat("[       OK ] ", ran, "/", variant))));
     }
   }
