@@ -435,7 +435,7 @@ DeviceInfo NullDeviceInfo() {
   info.target = "null";
   info.driver = "none";
   info.sms = 132;
-  info.max_cluster_size = 8;
+  info.max_cluster_size = 16;
   info.smem_per_sm = 228 << 10;
   info.smem_per_block = 227 << 10;
   info.smem_reserved_per_block = 1 << 10;
