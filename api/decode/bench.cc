@@ -236,13 +236,14 @@ absl::StatusOr<DecodeComparison> DecodeBench::Compare(const DecodeAbOptions& giv
     }
     const bool reversed = random() % 2 == 1;
     for (const bool middle : {false, true, true, false}) {
+      if (Cancelled()) break;  // a round that is not whole decides nothing
       LiveBlock block{.number = number++, .side = middle != reversed ? 1 : 0};
       KVR_RETURN_IF_ERROR(TakeBlock(options, &block));
       result.throttle_bits |= device_->ThrottleBits();
       comparison.Add(block);
     }
   }
-  for (const int side : {0, 1}) {
+  for (int side = 0; side < 2 && !result.cancelled; ++side) {
     LiveBlock checks{.number = 0, .side = side};  // ends no round
     for (const int64_t concurrency : options_.concurrency) {
       KVR_ASSIGN_OR_RETURN(const DecodeOutputs outputs, Check(side, concurrency, 0));

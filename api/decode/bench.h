@@ -17,7 +17,8 @@
 // concurrency with a full batch; judged by tuner/live_ab.h, a bucket being a concurrency. A block
 // has as many steps of each input set, so both sides see the same rows. With the ship rule each
 // session has fresh loads of both sides, in random order. Afterwards one step of each concurrency
-// and side is checked; what is wrong makes it INVALID.
+// and side is checked; what is wrong makes it INVALID. Cancelled, it is judged by its whole rounds,
+// unchecked.
 //
 // Threading: one thread; `cancel` may be set from any. Ownership: the platform outlives it.
 #pragma once

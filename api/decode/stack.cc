@@ -316,13 +316,14 @@ std::vector<TensorView> DecodeStack::Tensors(std::string_view op_name, int layer
 }
 
 absl::Status DecodeStack::SetBatch(int set, int64_t batch) {
+  int64_t& had = batches_[static_cast<size_t>(set)];
+  if (valid_ == batch && had == batch) return absl::OkStatus();
   if (valid_ != batch) {
     valid_ = static_cast<int32_t>(batch);
     const int tensor = TensorOf(kDecodeMoe, "num_valid_tokens");
     KVR_RETURN_IF_ERROR(device_.CopyToDevice(memory_.at(PlaceOf(kDecodeMoe, tensor, 0, 0)), &valid_,
                                              sizeof(valid_), stream_));
   }
-  int64_t& had = batches_[static_cast<size_t>(set)];
   const int64_t row_bytes =
       options_.shape.attention.at("topk") * static_cast<int64_t>(sizeof(int32_t));
   const int tensor = TensorOf(kDecodeAttention, "sparse_indices");
@@ -341,7 +342,7 @@ absl::Status DecodeStack::SetBatch(int set, int64_t batch) {
     }
   }
   had = batch;
-  return absl::OkStatus();
+  return device_.Synchronize(stream_);
 }
 
 absl::Status DecodeStack::PoisonOutputs() {

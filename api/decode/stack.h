@@ -71,7 +71,8 @@ class DecodeStack {
 
   // In the op's order, the first `bucket` rows.
   std::vector<TensorView> Tensors(std::string_view op, int layer, int set, int64_t bucket) const;
-  // The next step is of this set and has so many rows. Nothing is done where it had as many before.
+  // The next step is of this set and has so many rows. Waits for what that changes, so that no step
+  // is timed with it; nothing is done where it had as many before.
   absl::Status SetBatch(int set, int64_t batch);
   absl::Status PoisonOutputs();
   absl::StatusOr<DecodeOutputs> Outputs(int64_t bucket, int64_t batch);  // waits
