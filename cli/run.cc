@@ -71,7 +71,7 @@ absl::Status Judge(Runtime& runtime, const Catalog::Op& op, const AxisVector& ax
                        op.operation->Reference(axes, inputs, kThreads));
   outcome->comparison = Compare(op.spec(), outputs, exact, PoisonByte(0));
   if (variant->semantics == Semantics::kExact) return absl::OkStatus();
-  outcome->quality = DistanceOf(outcome->comparison);
+  outcome->quality = DistanceOf(op.spec(), outcome->comparison);
   KVR_ASSIGN_OR_RETURN(const std::vector<QualityMeasure> measures,
                        op.operation->Quality(axes, inputs, outputs, exact));
   outcome->quality.insert(outcome->quality.end(), measures.begin(), measures.end());

@@ -19,6 +19,11 @@ constexpr std::array<std::string_view, 7> kNames = {
     "PASSED",        "INCORRECT_SHAPE", "INCORRECT_NUMERICAL", "INCORRECT_DTYPE", "RUNTIME_ERROR",
     "COMPILE_ERROR", "TIMEOUT"};
 
+bool IsInteger(DType dtype) {
+  return dtype == DType::kBool || dtype == DType::kU8 || dtype == DType::kI32 ||
+         dtype == DType::kI64;
+}
+
 bool IsPoison(const void* data, int64_t size, int64_t index, uint8_t poison) {
   const auto* bytes = static_cast<const uint8_t*>(data) + index * size;
   return std::all_of(bytes, bytes + size, [poison](uint8_t b) { return b == poison; });
@@ -166,9 +171,11 @@ Comparison Compare(const OpSpec& spec, absl::Span<const TensorView> outputs,
   return result;
 }
 
-std::vector<QualityMeasure> DistanceOf(const Comparison& comparison) {
+std::vector<QualityMeasure> DistanceOf(const OpSpec& spec, const Comparison& comparison) {
   std::vector<QualityMeasure> distance;
-  for (const OutputError& output : comparison.outputs) {
+  for (size_t i = 0; i < comparison.outputs.size(); ++i) {
+    if (IsInteger(spec.outputs[i].dtype)) continue;
+    const OutputError& output = comparison.outputs[i];
     distance.push_back({absl::StrCat(output.name, ".cosine_difference"), output.cosine_difference});
     distance.push_back({absl::StrCat(output.name, ".relative_error"), output.relative_error});
   }

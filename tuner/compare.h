@@ -77,7 +77,7 @@ Comparison Compare(const OpSpec& spec, absl::Span<const TensorView> outputs,
                    absl::Span<const ReferenceOutput> reference, uint8_t poison);
 
 // How far the outputs are from what they were compared with: "<output>.cosine_difference" and
-// "<output>.relative_error" of each.
-std::vector<QualityMeasure> DistanceOf(const Comparison& comparison);
+// "<output>.relative_error" of each but those of integers, which are names more often than amounts.
+std::vector<QualityMeasure> DistanceOf(const OpSpec& spec, const Comparison& comparison);
 
 }  // namespace kvr

@@ -75,7 +75,10 @@ absl::StatusOr<Candidate> ParseContestant(const Catalog& catalog, std::string_vi
       if (named.count(name) == 0) contestant.config[name] = value;
     }
   }
-  KVR_RETURN_IF_ERROR(CheckConsent(opt_ins, variant, contestant.config));
+  const absl::Status consent = CheckConsent(opt_ins, variant, contestant.config);
+  if (!consent.ok()) {
+    return Error(absl::StatusCode::kInvalidArgument, What(consent), Fix(consent));
+  }
   return contestant;
 }
 

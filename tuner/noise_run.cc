@@ -306,6 +306,12 @@ absl::StatusOr<NoiseReport> MeasureNoise(const Workbench& bench, const NoiseRequ
     KVR_ASSIGN_OR_RETURN(const VariantPtr baseline, bench.catalog.Baseline(request.op));
     name = baseline->name;
   }
+  KVR_ASSIGN_OR_RETURN(const ContestantParts parts, SplitContestant(name));
+  KVR_ASSIGN_OR_RETURN(const VariantPtr variant, bench.catalog.Find(request.op, parts.variant));
+  if (variant->semantics == Semantics::kApproximate) {
+    return Error(absl::StatusCode::kInvalidArgument, StrCat("'", variant->name, "' is approximate"),
+                 "name an exact variant: the band holds for all of the operation");
+  }
   KVR_ASSIGN_OR_RETURN(const Candidate contestant,
                        ParseContestant(bench.catalog, request.op, name));
   NoiseReport report;

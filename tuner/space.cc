@@ -17,6 +17,14 @@ std::string CandidateText(const Candidate& candidate) {
   return absl::StrCat(candidate.variant->name, " {", ConfigText(candidate.config), "}");
 }
 
+bool IsDefault(const Candidate& candidate) {
+  const auto& tunables = candidate.variant->tunables;
+  return std::all_of(tunables.begin(), tunables.end(), [&](const Tunable& tunable) {
+    return tunable.scope == Scope::kQuality ||
+           candidate.config.at(tunable.name) == tunable.default_value;
+  });
+}
+
 absl::StatusOr<std::vector<std::pair<std::string, int64_t>>> ParsePins(
     absl::Span<const std::string> texts) {
   std::vector<std::pair<std::string, int64_t>> pins;

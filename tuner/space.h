@@ -28,6 +28,8 @@ struct Candidate {
   }
 };
 std::string CandidateText(const Candidate& candidate);  // "baseline {BLOCK_H=16,...}"
+// Everything that is searched is at its default; quality tunables have no say.
+bool IsDefault(const Candidate& candidate);
 
 struct Omitted {
   VariantPtr variant;

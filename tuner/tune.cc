@@ -120,9 +120,7 @@ void Tuner::Build() {
   for (const bool defaults : {true, false}) {
     for (const Key& key : keys_) {
       for (const Candidate& candidate : key.candidates) {
-        if (!defaults || candidate.config == DefaultConfig(candidate.variant->tunables)) {
-          add(candidate);
-        }
+        if (!defaults || IsDefault(candidate)) add(candidate);
       }
     }
   }

@@ -16,9 +16,7 @@ void DefaultsFirst(std::vector<Candidate>& candidates) {
   std::vector<Candidate> sorted(candidates.begin(), candidates.begin() + !candidates.empty());
   for (const bool defaults : {true, false}) {
     for (size_t i = 1; i < candidates.size(); ++i) {
-      const bool is_default =
-          candidates[i].config == DefaultConfig(candidates[i].variant->tunables);
-      if (is_default == defaults) sorted.push_back(candidates[i]);
+      if (IsDefault(candidates[i]) == defaults) sorted.push_back(candidates[i]);
     }
   }
   candidates = std::move(sorted);

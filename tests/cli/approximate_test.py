@@ -82,7 +82,7 @@ class Approximate(unittest.TestCase):
 
     def test_ab_tells_quality_and_so_does_its_report(self):
         sides = ("--incumbent", "exact", "--challenger", "coarse", "--rounds", "8")
-        refused = self.on_host("ab", *sides, code=1)
+        refused = self.on_host("ab", *sides, code=2)
         self.assertIn("nobody opted in to it", refused.stderr)
         done = self.on_host("ab", *sides, "--approximate", OPT_IN, code=(0, 3, 4, 5, 6))
         self.assertIn("quality of coarse{GRAINS=4}: y.cosine_difference", done.stdout.replace("\n", " "))

@@ -152,6 +152,31 @@ TEST_F(ApproximateTest, IsHeldToItsOwnReferenceAndItsDistanceFromTheExactOneIsTo
   EXPECT_TRUE(results.at("broken").quality.empty());
 }
 
+// What its own code does wrong is told of it; the others go on.
+TEST_F(ApproximateTest, FaultsOfItsReferenceAreItsOwn) {
+  VerifyRequest request;
+  request.op = kOp;
+  request.shapes = {kShape};
+  request.variants = {"coarse", "exact"};
+  for (const auto& [fault, says] :
+       {std::pair("own reference aborts", "SIGABRT"),
+        std::pair("own reference refuses",
+                  "the reference function of scale_rows/coarse: it does")}) {
+    setenv("KVR_TEST_FAULT", fault, 1);
+    const auto report = Verify(*platform_, settings_, request);
+    unsetenv("KVR_TEST_FAULT");
+    ASSERT_TRUE(report.ok()) << report.status();
+    const std::map<std::string, VerifyResult> results = ByVariant(*report);
+    EXPECT_EQ(results.at("coarse").status, TrialStatus::kRuntimeError);
+    EXPECT_THAT(results.at("coarse").reason, HasSubstr(says));
+    EXPECT_EQ(results.at("exact").status, TrialStatus::kPassed);
+  }
+  setenv("KVR_TEST_FAULT", "quality is no number", 1);
+  const absl::Status status = Verify(*platform_, settings_, request).status();
+  unsetenv("KVR_TEST_FAULT");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("measure 'zeros' is nan"));
+}
+
 TEST_F(ApproximateTest, VerifyTakesTheValuesOfSetOrOfAnOptIn) {
   VerifyRequest request;
   request.op = kOp;

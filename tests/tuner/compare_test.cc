@@ -130,6 +130,17 @@ TEST_F(CompareTest, AllZeroIsCosineZero) {
   EXPECT_EQ(result.outputs[0].cosine_difference, 0);
 }
 
+TEST_F(CompareTest, DistanceIsOfWholeTensorsAndOfAmountsAlone) {
+  o_[0] = 1.5f;  // of {1, 0, 4}; the infinity has no say
+  ids_[0] = 9;
+  const std::vector<QualityMeasure> distance = DistanceOf(op_.spec(), Run());
+  ASSERT_EQ(distance.size(), 2u);
+  EXPECT_EQ(distance[0].name, "o.cosine_difference");
+  EXPECT_NEAR(distance[0].value, 1 - 2 * 17.5 / (17 + 18.25), 1e-12);
+  EXPECT_EQ(distance[1].name, "o.relative_error");
+  EXPECT_NEAR(distance[1].value, 0.5 / std::sqrt(17.0), 1e-12);
+}
+
 TEST_F(CompareTest, DTypeAndShapeHaveTheirOwnStatus) {
   outputs_[1].dtype = DType::kF32;
   EXPECT_EQ(Run().status, TrialStatus::kIncorrectDtype);

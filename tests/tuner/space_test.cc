@@ -48,6 +48,26 @@ TEST_F(SpaceTest, AVariantThatAPinDoesNotFitIsOmittedWithTheReason) {
   EXPECT_THAT(space->omitted[1].reason, HasSubstr("has no tunable BLOCK_H"));
 }
 
+TEST_F(SpaceTest, AnOptInGivesQualityTunablesTheirValuesAndNothingSearchesThem) {
+  auto soft = test::SplitVariant(op_.spec(), "soft");
+  soft->semantics = Semantics::kApproximate;
+  soft->tunables[0].scope = Scope::kQuality;  // BLOCK_H
+  const std::vector<ApproximateOptIn> opt_in = {{soft->op, "soft", {{"BLOCK_H", 16}}}};
+  const auto space = BuildSpace({baseline_, soft}, {}, Coverage::kAll, opt_in);
+  ASSERT_TRUE(space.ok()) << space.status();
+  ASSERT_EQ(space->candidates.size(), 12u + 6u);
+  for (const Candidate& candidate : space->candidates) {
+    if (candidate.variant == baseline_) continue;
+    EXPECT_EQ(candidate.config.at("BLOCK_H"), 16);
+  }
+  EXPECT_TRUE(IsDefault(space->candidates[12]));
+  EXPECT_FALSE(IsDefault(space->candidates[13]));
+  const auto other = BuildSpace({baseline_, soft}, {"BLOCK_H=32"}, Coverage::kDefault, opt_in);
+  ASSERT_TRUE(other.ok()) << other.status();
+  ASSERT_EQ(other->omitted.size(), 1u);
+  EXPECT_THAT(other->omitted[0].reason, HasSubstr("BLOCK_H=32 is set, and the opt-in is to"));
+}
+
 TEST_F(SpaceTest, WrongPinsAreErrors) {
   EXPECT_THAT(BuildSpace({baseline_}, {"BLOCK=16"}, Coverage::kDefault).status().message(),
               HasSubstr("BLOCK_H"));  // names what there is

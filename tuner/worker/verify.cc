@@ -57,7 +57,7 @@ absl::StatusOr<std::vector<QualityMeasure>> QualityOf(const Operation& op, const
                                                       absl::Span<const TensorView> outputs,
                                                       uint8_t poison) {
   std::vector<QualityMeasure> quality =
-      DistanceOf(Compare(op.spec(), outputs, set.reference, poison));
+      DistanceOf(op.spec(), Compare(op.spec(), outputs, set.reference, poison));
   absl::StatusOr<std::vector<QualityMeasure>> own_terms =
       op.Quality(axes, set.inputs, outputs, set.reference);
   if (!own_terms.ok()) {
