@@ -5,8 +5,8 @@
 // (schedule.h) on one graph per (batch bucket, input set), a host synchronisation after each step
 // as a server has it that looks at the tokens.
 //
-//   KVR_ASSIGN_OR_RETURN(std::unique_ptr<DecodeBench> bench, DecodeBench::Open(*platform,
-//   options)); KVR_ASSIGN_OR_RETURN(DecodeRun run, bench->Run(/*side=*/0, /*concurrency=*/48));
+//   KVR_ASSIGN_OR_RETURN(auto bench, DecodeBench::Open(*platform, options));
+//   KVR_ASSIGN_OR_RETURN(DecodeRun run, bench->Run(/*side=*/0, /*concurrency=*/48));
 //   KVR_ASSIGN_OR_RETURN(DecodeComparison ab, bench->Compare(ab_options));
 //
 // Run: C requests at once until n have max_tokens each. Then a step of every input set is checked:
