@@ -35,12 +35,12 @@ struct RowAddress {
   const unsigned char *data, *scales;
 
   KVR_DEVICE RowAddress(const unsigned char* kv_cache, int page_size, int slot) {
-    const int page = slot / page_size, offset = slot % page_size;
-    const int64_t page_bytes = static_cast<int64_t>(page_size) * (kRowBytes + kScaleBytes);
-    const unsigned char* rows = kv_cache + page * page_bytes;
+    const int page = slot / page_size;
+    const int64_t offset = slot % page_size;  // a page may have more than 2^31 bytes
+    const unsigned char* rows = kv_cache + int64_t{page} * page_size * (kRowBytes + kScaleBytes);
     data = rows + offset * kRowBytes;
     // The scales of two slots are one piece.
-    scales = rows + page_size * kRowBytes + offset / 2 * (2 * kScaleBytes);
+    scales = rows + int64_t{page_size} * kRowBytes + offset / 2 * (2 * kScaleBytes);
   }
 
   KVR_DEVICE const unsigned char* Piece(int piece) const {
