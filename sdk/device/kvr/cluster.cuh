@@ -18,11 +18,6 @@
 
 namespace kvr {
 
-KVR_DEVICE void ArriveBarrier(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(SharedAddress(barrier))
-               : "memory");
-}
-
 // An arrival that happens once all CopyAsync8 and CopyAsync16 of this thread so far are done.
 KVR_DEVICE void ArriveAfterCopies(uint64_t* barrier) {
   asm volatile(

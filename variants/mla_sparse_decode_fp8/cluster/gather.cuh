@@ -67,7 +67,7 @@ class Gather {
       Copy(shared.stages[ring.stage], tile % kBatch);
       kvr::ArriveAfterCopies(&shared.filled[ring.stage]);
       __syncwarp();
-      if (Lane() == 0) kvr::ArriveBarrier(&shared.filled[ring.stage]);  // for the mask
+      if (Lane() == 0) kvr::Arrive(&shared.filled[ring.stage]);  // for the mask
       ring.Next();
     }
   }

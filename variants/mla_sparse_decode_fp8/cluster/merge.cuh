@@ -65,7 +65,7 @@ KVR_DEVICE void Weigh(typename Shape::Shared& shared, const Merge& merge,
     }
     if (split == 0) shared.weight[head] = inverse;
     __syncwarp();
-    if (lane == 0) kvr::ArriveBarrier(&shared.weighed[0]);
+    if (lane == 0) kvr::Arrive(&shared.weighed[0]);
     kvr::WaitBarrier(&shared.sums_received, 0);
     const float2 part = split < merge.splits ? shared.sums[split][head] : make_float2(-1e30f, 0);
     const float largest = kvr::WarpMax<16>(part.x);
@@ -79,7 +79,7 @@ KVR_DEVICE void Weigh(typename Shape::Shared& shared, const Merge& merge,
     }
   }
   __syncwarp();
-  if (lane == 0) kvr::ArriveBarrier(&shared.weighed[merge.splits > 1]);
+  if (lane == 0) kvr::Arrive(&shared.weighed[merge.splits > 1]);
 }
 
 // Of a value warp: its values, which it multiplies by their weight, to the blocks that own them.

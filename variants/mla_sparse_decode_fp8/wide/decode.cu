@@ -62,7 +62,7 @@ KVR_DEVICE void ScoreTiles(typename Shape::Shared& shared, const Merge& merge, i
     scores.Tile(shared.stages[ring.stage], shared, sm_scale * kvr::kLog2E,
                 shared.probabilities[out.stage]);
     __syncwarp();
-    if (lane == 0) kvr::ArriveBarrier(&shared.scored[out.stage]);
+    if (lane == 0) kvr::Arrive(&shared.scored[out.stage]);
     ring.Next();
     out.Next();
   }
@@ -88,8 +88,8 @@ KVR_DEVICE void AddValues(typename Shape::Shared& shared, const Merge& merge, in
                 in.parity);
     __syncwarp();
     if (lane == 0) {
-      kvr::ArriveBarrier(&shared.taken[in.stage]);
-      kvr::ArriveBarrier(&shared.emptied[ring.stage]);
+      kvr::Arrive(&shared.taken[in.stage]);
+      kvr::Arrive(&shared.emptied[ring.stage]);
     }
     ring.Next();
     in.Next();
@@ -126,9 +126,11 @@ KVR_DEVICE void InitBarriers(typename Shape::Shared& shared, const Merge& merge)
 }  // namespace mla
 
 // q               [num_tokens, num_qo_heads, 512]
-// kv_cache        [pages, page_size, 584]; null with its indices and lengths: extra_kv_cache
-// sparse_indices  [num_tokens, topk]; extra_indices [num_tokens, extra_topk]
-// topk_length     [num_tokens] or null; extra_topk_length likewise
+// kv_cache        [pages, page_size, 584]; aligned to 16
+// sparse_indices  [num_tokens, topk]
+// topk_length     [num_tokens] or null
+// extra_kv_cache, extra_indices, extra_topk_length: the same of the second cache; null where
+//                 extra_topk is 0
 // sink            [num_qo_heads] or null
 // output          [num_tokens, num_qo_heads, 512]
 // lse             [num_tokens, num_qo_heads]

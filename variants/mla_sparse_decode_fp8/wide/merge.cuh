@@ -70,7 +70,7 @@ KVR_DEVICE void Weigh(typename Shape::Shared& shared, const Merge& merge,
       }
     }
     __syncwarp();
-    if (lane == 0) kvr::ArriveBarrier(&shared.weighed[0]);
+    if (lane == 0) kvr::Arrive(&shared.weighed[0]);
     if (merge.splits > 1) {
       kvr::WaitBarrier(&shared.sums_received, 0);
       float largest = -1e30f, weights = 0;
@@ -89,7 +89,7 @@ KVR_DEVICE void Weigh(typename Shape::Shared& shared, const Merge& merge,
       }
       if (merge.rank == 0 && head < heads) lse[head] = weights > 0 ? total : -kvr::kInfinity;
       __syncwarp();
-      if (lane == 0) kvr::ArriveBarrier(&shared.weighed[1]);
+      if (lane == 0) kvr::Arrive(&shared.weighed[1]);
     }
   }
 }
