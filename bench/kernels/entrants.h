@@ -5,8 +5,7 @@
 //
 //   race        all configs of each: the tuner's race at the shape chooses
 //   selections  what selection files (kvr tune) have for the shape's key; a variant that they do
-//   not
-//               name runs its default config
+//               not name runs its default config
 //   neither     default configs
 //
 // Threading: values and pure functions, but for reading the files.

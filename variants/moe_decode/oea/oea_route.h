@@ -29,8 +29,8 @@ struct Opportunism {
   int64_t k_max = 0;      // 0: top_k
   int64_t mass = 1000;    // p, in thousandths; 1000: no bound but k0
   int64_t max_place = 0;  // 0: the last
-  bool across_groups =
-      false;  // phase 2 goes through the ranks of all groups, not the token's alone
+  // Phase 2 goes through the ranks of all groups, not of the token's alone.
+  bool across_groups = false;
 };
 
 // The choices of `num_tokens` tokens, none of them padding; logits[num_tokens][num_experts]. Those

@@ -7,8 +7,7 @@
 //   1. Phase 1, a warp a token: scores, ranks, and the first kFirst experts, or as few as reach
 //      kMass thousandths of the scores' sum. Slots hold them, masks their marks (align.cuh).
 //   2. After a barrier every expert with a mark is in the base, a bit each. Phase 2 marks no
-//   others,
-//      so the base, and with it what the step reads, is fixed here.
+//      others, so the base, and with it what the step reads, is fixed here.
 //   3. Phase 2, a warp a token: what is in the base and not yet taken, best first, until the token
 //      has kMost experts or the ranks end. Then the weights, over all that it took.
 //   4. After a barrier the pairs are sorted by expert, as for any other choice.

@@ -32,7 +32,8 @@ struct Chosen {
 };
 inline constexpr int kMostChosen = kvr::kWarpLanes;
 
-// Orders as the values do; above 0 for all but NaN.
+// Orders as the values do; above 0 for every number. Logits and biases are numbers: a NaN among
+// them would rank first or last, by its sign.
 KVR_DEVICE uint32_t OrderedKey(float value) {
   const uint32_t bits = __float_as_uint(value + 0.0f);  // -0 and 0 are equal
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
