@@ -2,8 +2,7 @@
 //
 // The operation of one layout behind the plugin ABI:
 //
-//   constexpr kvr_operation kOperation =
-//   mla_fp8::OperationOf<mla_fp8::kV4>("mla_sparse_decode_fp8");
+//   constexpr kvr_operation kOperation = mla_fp8::OperationOf<mla_fp8::kV4>("...");
 #pragma once
 
 #include "variants/common/mla_fp8/mla_fp8.h"

@@ -24,6 +24,7 @@
 //
 // What it asks of its input beyond the contract: queries within f16's range (65504), and scales of
 // values that lie within 2^20 of each other in a group of 64 dims, since what is smaller is lost.
+// Probabilities are f16; README.md says what that costs where they are small.
 //
 // The kernel may begin before the one before it has ended, and touches no tensor until then.
 #include <cuda_bf16.h>

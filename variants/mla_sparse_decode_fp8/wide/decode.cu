@@ -24,7 +24,7 @@
 //
 // What it asks of its input beyond the contract: queries and RoPE values within f16's range
 // (65504), and scales of a group of 64 dims, and of a row, within 2^20 of each other: what is
-// smaller is lost.
+// smaller is lost. Probabilities are f16; README.md says what that costs where they are small.
 //
 // The kernel may begin before the one before it has ended, and touches no tensor until then.
 #include <cuda_bf16.h>
