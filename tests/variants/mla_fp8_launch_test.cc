@@ -64,10 +64,10 @@ class MlaFp8Launch : public ::testing::TestWithParam<Subject> {
   const Operation& op() const { return *(*runtime_->catalog().FindOp(GetParam().op))->operation; }
   bool is_v4() const { return layout().scales_follow; }
 
-  // Tokens, heads and lists that no tile divides.
+  // Tokens, heads and lists that no tile divides; more heads than the 16 that `wide` is not for.
   Problem Draw(uint64_t seed, int64_t extra_topk = 0) const {
     Problem problem(op(), {{"num_tokens", 3},
-                           {"num_qo_heads", 5},
+                           {"num_qo_heads", 21},
                            {"topk", 43},
                            {"num_pages", 8},
                            {"page_size", 16},
@@ -125,6 +125,7 @@ class MlaFp8Launch : public ::testing::TestWithParam<Subject> {
     const Outputs outputs = Launch(problem);
     const std::vector<ReferenceOutput> references = problem.Reference();
     for (int o : {kOutput, kLse}) {
+      ASSERT_FALSE(outputs[o].empty());
       const DType dtype = op().spec().outputs[o].dtype;
       for (size_t i = 0; i < references[o].expected.size(); ++i) {
         const double value = LoadAsDouble(outputs[o].data(), dtype, i);
@@ -178,6 +179,9 @@ TEST_P(MlaFp8Launch, AnInfiniteSinkTakesAllOfTheOutputAndNothingOfLse) {
 
 // Dims with a large scale have no part in the scores, which would else be one-hot.
 TEST_P(MlaFp8Launch, ScalesMayBeOfAnySize) {
+  if (GetParam().variant == "wide") {
+    GTEST_SKIP() << "it asks for scales of a row within 2^20 of each other (the op's README)";
+  }
   constexpr int kExponents[] = {60, -60, 9, -30, 20, 0, -9};
   Problem problem = Draw(2);
   uint8_t* const cache = problem.Input<uint8_t>(kKvCache).data();
