@@ -18,7 +18,6 @@
 #include "core/dtype.h"
 #include "core/key_policy.h"
 #include "tests/variants/problem.h"
-#include "variants/common/fp8.h"
 
 namespace kvr::mla_fp8 {
 namespace {
