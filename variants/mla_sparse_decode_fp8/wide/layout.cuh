@@ -1,23 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Numbers of the V4 cache, a block's shared memory, and what its parts share.
+// A block's warps, its shared memory, and what its parts share.
 #pragma once
 
 #include <cuda_bf16.h>
 
-#include <kvr/cluster.cuh>
 #include <kvr/device.cuh>
 #include <kvr/wgmma.cuh>
 
-namespace mla {
+#include "row.cuh"
 
-inline constexpr int kDim = 512;   // a latent row: key and value
-inline constexpr int kGroups = 8;  // of 64 dims that share a scale; the last is RoPE, bf16
-inline constexpr int kGroupDims = kDim / kGroups;
-inline constexpr int kRopeGroup = 7;
-inline constexpr int kRowBytes = 576;  // 448 e4m3, 64 bf16
-inline constexpr int kScaleBytes = 8;  // 7 UE8M0, a pad
-inline constexpr int kTokenBytes = kRowBytes + kScaleBytes;
+namespace mla {
 
 inline constexpr int kHeads = 64;  // of a block
 
@@ -29,12 +22,6 @@ inline constexpr int kValueThreads = kValueWarps * kvr::kWarpLanes;
 
 // Named barriers; 0 is __syncthreads.
 enum Barrier { kScoreBarrier = 1, kQueryBarrier = 2 };
-
-// Rows in shared memory are 592 bytes apart: 20 banks more than a multiple of 32, so that neither
-// the 8 rows of a fragment of keys nor the 4 tokens of one of values share banks.
-inline constexpr int kRowStride = kRowBytes + 16;
-
-inline constexpr int kMostSplits = 16;  // blocks of a cluster
 
 // kStages tiles of 64 cache rows fit into shared memory, of which kInFlight may be on their way:
 // more would only wait for each other in the memory system, the first one too.
@@ -92,36 +79,6 @@ struct Shape {
                  64 * 4 + (2 * kStages + 8) * 8 + 127) /
                     128 * 128);
 };
-
-// Where a ring of kStages stands: the stage, and the parity of its phase.
-template <int kStages>
-struct Ring {
-  int stage = 0, parity = 0;
-  KVR_DEVICE void Next() {
-    if (++stage == kStages) stage = 0, parity ^= 1;
-  }
-};
-
-// Four e4m3 to two pairs of f16: exact.
-KVR_DEVICE void UnpackE4m3(uint32_t four, uint32_t& low, uint32_t& high) {
-  asm("{\n"
-      ".reg .b16 l, h;\n"
-      "mov.b32 {l, h}, %2;\n"
-      "cvt.rn.f16x2.e4m3x2 %0, l;\n"
-      "cvt.rn.f16x2.e4m3x2 %1, h;\n"
-      "}\n"
-      : "=r"(low), "=r"(high)
-      : "r"(four));
-}
-
-KVR_DEVICE uint32_t MultiplyF16x2(uint32_t a, uint32_t b) {
-  uint32_t product;
-  asm("mul.rn.f16x2 %0, %1, %2;\n" : "=r"(product) : "r"(a), "r"(b));
-  return product;
-}
-
-// 2^(biased - 127), 0 below the normal floats.
-KVR_DEVICE float PowerOfTwo(int biased) { return __uint_as_float(max(biased, 0) << 23); }
 
 // f16 keeps 2^-14 ... 2^15: scales are taken relative to the largest, times 2^kHeadroom, so that no
 // code times a scale exceeds 448 * 2^7, and one 2^-21 of the largest is the last that counts.
