@@ -64,10 +64,11 @@ Row MeasureRow(int64_t k0) {
 TEST(BesideThePaper, ActiveExpertsByK0) {
   const struct {
     int64_t k0;
-    double paper;     // average over its four benchmarks
-    double measured;  // as the README has it
-  } rows[] = {{3, 25.1, 24.9}, {4, 29.9, 30.6}, {5, 35.1, 35.6},
-              {6, 40.3, 40.5}, {7, 44.4, 44.8}, {8, 48.8, 48.8}};
+    double paper;  // average over its four benchmarks
+    // As the README has it: active experts, their standard deviation, mass kept.
+    double active, deviation, mass;
+  } rows[] = {{3, 25.1, 24.9, 3.1, 0.928}, {4, 29.9, 30.6, 3.5, 0.965}, {5, 35.1, 35.6, 3.9, 0.983},
+              {6, 40.3, 40.5, 4.2, 0.993}, {7, 44.4, 44.8, 4.3, 0.998}, {8, 48.8, 48.8, 4.5, 1}};
   std::printf("K0   paper   active experts   experts a token   mass kept\n");
   double before = 0;
   for (const auto& row : rows) {
@@ -76,7 +77,10 @@ TEST(BesideThePaper, ActiveExpertsByK0) {
                 static_cast<long long>(row.k0), row.paper, found.active.mean,
                 found.active.deviation, found.experts_a_token.mean, found.mass_kept.mean,
                 found.mass_kept.deviation);
-    EXPECT_NEAR(found.active.mean, row.measured, 0.051) << "K0 " << row.k0;
+    SCOPED_TRACE(row.k0);
+    EXPECT_NEAR(found.active.mean, row.active, 0.051);
+    EXPECT_NEAR(found.active.deviation, row.deviation, 0.051);
+    EXPECT_NEAR(found.mass_kept.mean, row.mass, 0.00051);
     EXPECT_GT(found.active.mean, before);
     before = found.active.mean;
   }
