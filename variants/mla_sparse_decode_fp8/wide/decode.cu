@@ -95,7 +95,9 @@ KVR_DEVICE void AddValues(typename Shape::Shared& shared, const Merge& merge, in
     in.Next();
   }
   kvr::WaitBarrier(&shared.weighed[0], 0);
-  if (merge.splits > 1) kvr::ClusterArrive(), kvr::ClusterWait();  // all tiles are used
+  // All tiles are used, so parts may lie over them. That needs no order of memory: what was read
+  // has been multiplied, what was written has been waited for.
+  if (merge.splits > 1) kvr::ClusterArrive(), kvr::ClusterWait();
   if (merge.splits == 1) {
     WriteOutput<Shape>(shared.weight, values, heads, output);
   } else {
