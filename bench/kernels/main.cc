@@ -8,7 +8,10 @@
 //   kvr-kernels-bench moe_decode --tune --model qwen3-30b-a3b --out results
 //
 // As deployed: graph replay, cold L2, inputs drawn for each round, all subjects of a shape by turns
-// in one session (bench/kernels/meter.h).
+// in one session (bench/kernels/meter.h). Files are written anew after each shape: who interrupts
+// it keeps what was finished.
+//
+// Exit codes: 0 done, 1 a shape could not be measured, 2 the command line or an input is wrong.
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
@@ -122,36 +125,45 @@ absl::StatusOr<ShapeRecord> MeasureShape(const Options& options, const Suite& su
   return record;
 }
 
+// Whole or not at all.
 absl::Status WriteFile(const fs::path& path, const std::string& text) {
-  std::ofstream file(path);
+  const fs::path aside = StrCat(path.string(), ".new");
+  std::ofstream file(aside);
   file << text;
   file.close();
-  if (file.good()) return absl::OkStatus();
-  return Error(absl::StatusCode::kUnavailable, StrCat("cannot write ", path.string()),
+  std::error_code failed;
+  if (file.good()) fs::rename(aside, path, failed);
+  if (file.good() && !failed) return absl::OkStatus();
+  return Error(absl::StatusCode::kInvalidArgument, StrCat("cannot write ", path.string()),
                "give --out a directory that can be written");
 }
 
-absl::Status WriteAll(const Options& options, Json document) {
-  const fs::path out(options.out);
-  std::error_code ignored;
-  fs::create_directories(out, ignored);
-  const fs::path json = out / (options.op + ".json");
-  if (std::ifstream stored(json); options.append && stored.is_open()) {
-    const Json before = Json::parse(stored, nullptr, /*allow_exceptions=*/false);
-    if (before.is_discarded() || !before.is_object()) {
-      return Error(absl::StatusCode::kFailedPrecondition,
-                   StrCat(json.string(), " is no document of this program"),
-                   "write to another directory, or leave --append out");
-    }
-    KVR_ASSIGN_OR_RETURN(document, Merged(before, std::move(document)));
+// The document in --out to which shapes are added; null: there is none, or it is to be replaced.
+absl::StatusOr<Json> Stored(const Options& options) {
+  std::error_code failed;
+  fs::create_directories(options.out, failed);
+  if (failed) {
+    return Error(absl::StatusCode::kInvalidArgument, StrCat("cannot make ", options.out),
+                 "give --out a directory that can be written");
   }
-  KVR_RETURN_IF_ERROR(WriteFile(json, document.dump(1) + "\n"));
+  const fs::path path = fs::path(options.out) / (options.op + ".json");
+  std::ifstream file(path);
+  if (!options.append || !file.is_open()) return Json();
+  Json stored = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (stored.is_object()) return stored;
+  return Error(absl::StatusCode::kInvalidArgument,
+               StrCat(path.string(), " is no document of this program"),
+               "write to another directory, or leave --append out");
+}
+
+absl::Status WriteAll(const Options& options, const Json& document) {
+  const fs::path out(options.out);
+  KVR_RETURN_IF_ERROR(WriteFile(out / (options.op + ".json"), document.dump(1) + "\n"));
   KVR_RETURN_IF_ERROR(
       WriteFile(out / (options.op + ".txt"), ShapeTable(document) + "\n" + RowTable(document)));
   for (const Plot& plot : PlotsOf(document)) {
     KVR_RETURN_IF_ERROR(WriteFile(out / (plot.name + ".svg"), plot.svg));
   }
-  std::cout << (options.json ? document.dump(1) + "\n" : ShapeTable(document));
   return absl::OkStatus();
 }
 
@@ -177,10 +189,10 @@ absl::Status Run(const Options& options) {
   KVR_ASSIGN_OR_RETURN(const EntrantList list,
                        EntrantList::Create(catalog, *op, meter->device(), options.entrants));
 
+  KVR_ASSIGN_OR_RETURN(const Json stored, Stored(options));
   const absl::Time start = absl::Now();
   const uint64_t first = options.seed != 0 ? options.seed : std::random_device{}();
-  Json rows = Json::array(), left_out = Json::array();
-  SessionInfo session;
+  Json rows = Json::array(), left_out = Json::array(), document;
   absl::Status refused;
   for (size_t i = 0; i < suite.shapes.size(); ++i) {
     const KernelShape& shape = suite.shapes[i];
@@ -191,21 +203,25 @@ absl::Status Run(const Options& options) {
         MeasureShape(options, suite, catalog, list, shape, first, *meter);
     if (!record.ok()) {  // the other shapes are worth having
       std::cerr << "        " << What(record.status()) << "\n";
-      refused = record.status();
+      refused = WithContext(StrCat("at ", AxesText(shape.axes)), record.status());
       continue;
     }
     for (Json& row : RowsOf(suite, *record)) rows.push_back(std::move(row));
     for (Json& each : LeftOutOf(*record)) left_out.push_back(std::move(each));
-    session = record->result.session;
-  }
-  if (rows.empty()) return refused;
-  KVR_RETURN_IF_ERROR(WriteAll(
-      options, {{"op", suite.op},
+    document = {{"op", suite.op},
                 {"environment",
                  EnvironmentOf(meter->device(), platform->jit().Identity(meter->device().target),
-                               session, absl::FormatTime("%Y-%m-%d", start, absl::UTCTimeZone()))},
-                {"rows", std::move(rows)},
-                {"left_out", std::move(left_out)}}));
+                               record->result.session,
+                               absl::FormatTime("%Y-%m-%d", start, absl::UTCTimeZone()))},
+                {"rows", rows},
+                {"left_out", left_out}};
+    if (!stored.is_null()) {
+      KVR_ASSIGN_OR_RETURN(document, Merged(stored, std::move(document)));
+    }
+    KVR_RETURN_IF_ERROR(WriteAll(options, document));
+  }
+  if (document.is_null()) return refused;
+  std::cout << (options.json ? document.dump(1) + "\n" : ShapeTable(document));
   std::cerr << absl::StrFormat("%5.0f s\n", absl::ToDoubleSeconds(absl::Now() - start));
   return refused;
 }
@@ -238,11 +254,17 @@ int main(int argc, char** argv) {
   app.add_flag("--quick", options.quick, "tiny shapes, to see that it works");
   app.add_flag("--append", options.append, "keep the other shapes of the file in --out");
   app.add_flag("--json", options.json, "print the document instead of the table");
-  CLI11_PARSE(app, argc, argv);
-  const absl::Status status = kvr::bench::Run(options);
+  absl::Status status;
+  try {
+    app.parse(argc, argv);
+    status = kvr::bench::Run(options);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    status = kvr::Error(absl::StatusCode::kInvalidArgument, error.what(), "see --help");
+  }
   if (status.ok()) return 0;
   std::cerr << "kvr-kernels-bench: " << kvr::What(status);
   if (!kvr::Fix(status).empty()) std::cerr << "; " << kvr::Fix(status);
   std::cerr << "\n";
-  return 1;
+  return absl::IsInvalidArgument(status) || absl::IsNotFound(status) ? 2 : 1;
 }

@@ -142,10 +142,11 @@ absl::StatusOr<Suite> Restricted(Suite suite, const Axes& only, const std::strin
            });
   });
   if (!suite.shapes.empty()) return suite;
-  return Error(absl::StatusCode::kInvalidArgument,
-               StrCat("no shape of ", suite.op, " has ", AxesText(only),
-                      model.empty() ? "" : StrCat(" and model '", model, "'")),
-               "leave --only or --model out to measure all of them");
+  return Error(
+      absl::StatusCode::kInvalidArgument,
+      StrCat("no shape of ", suite.op, model.empty() ? "" : StrCat(" of model '", model, "'"),
+             only.empty() ? " is known" : StrCat(" has ", AxesText(only))),
+      "leave --only or --model out to measure all of them");
 }
 
 absl::StatusOr<Axes> GatherAxes(std::string_view op, const Axes& axes) {

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import xml.etree.ElementTree
 
@@ -94,6 +95,26 @@ class KernelsBench(unittest.TestCase):
                                  self.out("moe/moe_decode.json")], capture_output=True, text=True, check=False)
         self.assertEqual(tables.returncode, 0, tables.stderr)
         self.assertIn("| tiny | 3 |", tables.stdout)
+
+    def test_what_was_finished_outlives_its_end(self):
+        running = subprocess.Popen([os.path.join(BIN, "kvr-kernels-bench"), "moe_decode", "--quick", "--rounds", "4",
+                                    "--variant", "topk", "--device", "host", "--out", self.out("killed")],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=self.environment)
+        while not os.path.exists(self.out("killed/moe_decode.json")):
+            self.assertIsNone(running.poll() or None, "it failed before its first shape")
+            time.sleep(0.02)
+        running.kill()
+        running.wait()
+        with open(self.out("killed/moe_decode.json"), encoding="utf-8") as file:
+            self.assertGreaterEqual(len(json.load(file)["rows"]), 1)
+
+    def test_a_wrong_command_line_is_one_line_and_exit_code_2(self):
+        for arguments in (["moe_decode", "--nope"], ["moe_decode", "--rounds", "x"], ["null"],
+                          ["moe_decode", "--quick", "--model", "nope"],
+                          ["moe_decode", "--quick", "--out", "/proc/none"]):
+            done = self.run_bench(*arguments, fails=True)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertTrue(done.stderr.startswith("kvr-kernels-bench: "), done.stderr)
 
     def test_what_cannot_be_asked_for_is_refused_with_a_way_out(self):
         self.assertIn("moe_decode", self.run_bench("null", fails=True).stderr)
