@@ -69,9 +69,9 @@ absl::StatusOr<MeasuredFile> ReadMeasured(const std::string& path) {
     for (const Json& row : document.at("rows")) {
       if (row.at("semantics") == "exact" && !row.contains("trouble")) Take(row, &file);
     }
-  } catch (const Json::exception& exception) {
+  } catch (const Json::exception&) {
     return Error(absl::StatusCode::kInvalidArgument,
-                 StrCat(path, " is no file of kvr-kernels-bench: ", exception.what()),
+                 StrCat(path, " is no file that kvr-kernels-bench wrote"),
                  "give one as bench/results has them");
   }
   return file;
