@@ -11,6 +11,22 @@
 namespace kvr::report {
 namespace {
 
+// `css` with the palette's light colours as plain values: a picture that is a file is opened by
+// viewers that know no variables, and paint black for each.
+std::string OnWhite(std::string_view css) {
+  const std::string_view light = kPalette.substr(0, kPalette.find("@media"));
+  std::string plain;
+  for (size_t at; (at = css.find("var(")) != css.npos;) {
+    const size_t end = css.find(')', at);
+    const std::string name(css.substr(at + 4, end - at - 4));
+    const size_t value = light.find('#', light.find(name + ":"));
+    plain += css.substr(0, at);
+    plain += light.substr(value, light.find(';', value) - value);
+    css.remove_prefix(end + 1);
+  }
+  return plain.append(css);
+}
+
 constexpr double kCharacter = 7.3;  // width of one in a label, about
 
 size_t Characters(std::string_view text) {
@@ -196,9 +212,8 @@ std::string Picture(std::string_view title, double height, std::string_view mark
       absl::StrFormat("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" "
                       "role=\"img\">\n<title>%s</title>\n<style>\n",
                       kPlotWidth, whole, Escaped(title)),
-      kPalette, kPictureStyle, "</style>\n",
-      absl::StrFormat("<rect width=\"%.0f\" height=\"%.0f\" fill=\"var(--ground)\"/>\n", kPlotWidth,
-                      whole),
+      OnWhite(kPictureStyle), "</style>\n",
+      absl::StrFormat("<rect width=\"%.0f\" height=\"%.0f\" fill=\"#fff\"/>\n", kPlotWidth, whole),
       Text(kLeft, kTitle - 8, title, "l"),
       absl::StrFormat("<g transform=\"translate(0 %.0f)\">\n", kTitle), marks, "</g>\n", legend,
       "</svg>\n");
