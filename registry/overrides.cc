@@ -73,6 +73,22 @@ bool IsConsent(const Overrides::ForOp& forced, const Variant& variant) {
   });
 }
 
+// What is set by hand gives no quality tunable another value than the opt-in does.
+absl::Status CheckAgreement(const Overrides::ForOp* entry, const Variant& variant,
+                            const std::vector<ApproximateOptIn>& opt_ins) {
+  const ApproximateOptIn* opt_in = FindOptIn(opt_ins, variant);
+  if (entry == nullptr || opt_in == nullptr) return absl::OkStatus();
+  for (const auto& [name, value] : opt_in->quality) {
+    const auto by_hand = entry->tunables.find(name);
+    if (by_hand == entry->tunables.end() || by_hand->second.value == value) continue;
+    return Error(absl::StatusCode::kInvalidArgument,
+                 StrCat(by_hand->second.source, " sets ", name, "=", by_hand->second.value, " of '",
+                        variant.name, "', and the opt-in is to '", OptInText(*opt_in), "'"),
+                 StrCat("leave ", name, " to the opt-in, or opt in to the value that is meant"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::string EnvironmentName(std::string_view op) {
@@ -187,7 +203,10 @@ absl::StatusOr<Choice> Choose(const Catalog::Op& op, const Selection* selected,
     chosen.overridden = true;
   } else {
     if (selected != nullptr) {
-      choice.refused = CheckConsent(opt_in, *selected->variant, selected->config);
+      choice.refused = CheckAgreement(entry, *selected->variant, opt_in);
+      if (choice.refused.ok()) {
+        choice.refused = CheckConsent(opt_in, *selected->variant, selected->config);
+      }
     }
     if (selected != nullptr && choice.refused.ok()) {
       chosen.variant = selected->variant;
@@ -210,16 +229,10 @@ absl::StatusOr<Choice> Choose(const Catalog::Op& op, const Selection* selected,
                             selected->variant->fingerprint == variant.fingerprint;
   chosen.config = same_variant ? selected->config : DefaultConfig(variant.tunables);
 
-  if (variant.semantics == Semantics::kApproximate) {
-    // Of a forced one, the selection's values have no say.
-    if (const ApproximateOptIn* consent = FindOptIn(opt_in, variant)) {
-      for (const auto& [name, value] : consent->quality) chosen.config[name] = value;
-    }
-    const bool by_hand = entry != nullptr && IsConsent(*entry, variant);
-    if (absl::Status status = CheckConsent(opt_in, variant, chosen.config);
-        !by_hand && !status.ok()) {
-      return WithContext(choice.why, status);
-    }
+  // Of a forced approximate variant, the selection's quality values have no say.
+  const ApproximateOptIn* consent = FindOptIn(opt_in, variant);
+  if (consent != nullptr) {
+    for (const auto& [name, value] : consent->quality) chosen.config[name] = value;
   }
   std::string by;
   for (const auto& [name, value] : overrides.FixedFor(variant)) {
@@ -227,6 +240,16 @@ absl::StatusOr<Choice> Choose(const Catalog::Op& op, const Selection* selected,
     chosen.overridden = true;
     StrAppend(&by, by.empty() ? ", with " : ", ", name, "=", value, " by ",
               entry->tunables.at(name).source);
+  }
+  // The one gate: nothing passes with other values than those that were consented to.
+  if (const bool by_hand = consent == nullptr && entry != nullptr && IsConsent(*entry, variant);
+      !by_hand) {
+    absl::Status status = CheckAgreement(entry, variant, opt_in);
+    if (status.ok()) status = CheckConsent(opt_in, variant, chosen.config);
+    if (!status.ok()) {
+      return WithContext(StrCat(op.name(), " (", choice.why, ")"),
+                         Error(absl::StatusCode::kInvalidArgument, What(status), Fix(status)));
+    }
   }
   choice.why += by;
   if (absl::Status status = CheckConfig(chosen.config, variant.tunables); !status.ok()) {

@@ -9,7 +9,9 @@
 // A choice that an override touched is marked `overridden` and never stored as a selection.
 // Quality tunables take their value from --set, the environment or the caller's opt-in only
 // (registry/opt_in.h). A selection of an approximate variant serves where an opt-in gives the very
-// values it was selected with; else the baseline does. Forcing the variant and every quality
+// values it was selected with; else the baseline does. Where there is an opt-in, what is set by
+// hand must agree with it: a forced variant is an error else, a selected one gives way to the
+// baseline. Without one, forcing the variant and every quality
 // tunable by hand is an opt-in, too. Unknown variants, tunables and illegal values are errors; so
 // is a KVR_<OP>_… variable that names no tunable of any variant of that op.
 //
@@ -74,7 +76,7 @@ struct Choice {
 };
 
 // `selected` is the generation's answer for the key, or null. Errors: an override that does not fit
-// the variant, a forced approximate variant without consent, no baseline.
+// the variant, a forced approximate variant without consent (kInvalidArgument), no baseline.
 absl::StatusOr<Choice> Choose(const Catalog::Op& op, const Selection* selected,
                               const Overrides& overrides,
                               const std::vector<ApproximateOptIn>& opt_in);

@@ -94,13 +94,27 @@ class Approximate(unittest.TestCase):
             self.assertIn("against the exact result: y.cosine_difference", file.read())
 
     def test_run_serves_it_with_consent(self):
-        refused = self.on_host("run", "--variant", "coarse", code=1)
+        refused = self.on_host("run", "--variant", "coarse", code=2)
         self.assertIn("--approximate 'scale_rows/coarse{FLOOR=0,GRAINS=8}'", refused.stderr)
         served = json.loads(self.on_host("run", "--json", "--variant", "coarse", "--approximate", OPT_IN).stdout)
         self.assertEqual(served["results"][0]["variant"], "coarse")
         self.assertEqual(served["results"][0]["config"]["GRAINS"], 4)
         self.assertEqual(served["results"][0]["status"], "PASSED")
         self.assertGreater(served["results"][0]["quality"]["y.relative_error"], 0)
+
+    def test_what_is_set_by_hand_must_agree_with_the_opt_in(self):
+        refused = self.on_host("run", "--variant", "coarse", "--set", "GRAINS=2", code=2)
+        self.assertIn("--approximate 'scale_rows/coarse{FLOOR=0,GRAINS=2}'", refused.stderr)
+        by_set = ("--variant", "coarse", "--approximate", OPT_IN, "--set")
+        refused = self.on_host("run", *by_set, "GRAINS=2", code=2)
+        self.assertIn("--set sets GRAINS=2", refused.stderr)
+        self.assertIn("the opt-in is to 'scale_rows/coarse{FLOOR=0,GRAINS=4}'", refused.stderr)
+        agrees = json.loads(self.on_host("run", "--json", *by_set, "GRAINS=4").stdout)
+        self.assertEqual(agrees["results"][0]["config"]["GRAINS"], 4)
+        self.environment["KVR_SCALE_ROWS_GRAINS"] = "2"
+        self.addCleanup(self.environment.pop, "KVR_SCALE_ROWS_GRAINS")
+        refused = self.on_host("run", *by_set[:-1], code=2)
+        self.assertIn("KVR_SCALE_ROWS_GRAINS sets GRAINS=2", refused.stderr)
 
 
 if __name__ == "__main__":

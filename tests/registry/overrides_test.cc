@@ -153,7 +153,7 @@ TEST_F(OverridesTest, AValueThatOnlyAnotherVariantAllowsIsAnErrorWhereItIsUsed) 
 }
 
 TEST_F(OverridesTest, AnApproximateVariantNeedsConsent) {
-  EXPECT_TRUE(absl::IsFailedPrecondition(ChooseFor(Environment({"KVR_FORCE_AXPY=half"})).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(ChooseFor(Environment({"KVR_FORCE_AXPY=half"})).status()));
   const std::vector<ApproximateOptIn> consent = {{"axpy", "half", {{"K0", 3}}}};
   const absl::StatusOr<Choice> choice =
       ChooseFor(Environment({"KVR_FORCE_AXPY=half"}), true, consent);
@@ -163,6 +163,52 @@ TEST_F(OverridesTest, AnApproximateVariantNeedsConsent) {
   EXPECT_EQ(
       ChooseFor(Environment({"KVR_FORCE_AXPY=half", "KVR_AXPY_K0=2"}))->selection.config.at("K0"),
       2);
+}
+
+TEST_F(OverridesTest, AValueByHandMustAgreeWithTheOptIn) {
+  const std::vector<ApproximateOptIn> consent = {{"axpy", "half", {{"K0", 3}}}};
+  Overrides environment = Environment({"KVR_FORCE_AXPY=half", "KVR_AXPY_K0=2"});
+  const absl::Status status = ChooseFor(environment, true, consent).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(What(status)),
+              HasSubstr("KVR_AXPY_K0 sets K0=2 of 'half', and the opt-in is to 'axpy/half{K0=3}'"));
+  ASSERT_TRUE(environment.Set(world_.catalog, "axpy", "K0", 1).ok());
+  EXPECT_THAT(std::string(What(ChooseFor(environment, true, consent).status())),
+              HasSubstr("--set sets K0=1"));
+  ASSERT_TRUE(environment.Set(world_.catalog, "axpy", "K0", 3).ok());
+  EXPECT_EQ(ChooseFor(environment, true, consent)->selection.config.at("K0"), 3);
+}
+
+TEST_F(OverridesTest, ASelectionGivesWayWhereAValueByHandContradictsTheOptIn) {
+  const VariantPtr half = *world_.catalog.Find("axpy", "half");
+  Selection selected{.variant = half, .config = DefaultConfig(half->tunables)};
+  for (const int64_t selected_k0 : {1, 3}) {
+    selected.config["K0"] = selected_k0;
+    const Choice choice = *Choose(*world_.catalog.ops()[0], &selected,
+                                  Environment({"KVR_AXPY_K0=1"}), {{"axpy", "half", {{"K0", 3}}}});
+    EXPECT_EQ(choice.selection.variant->name, "baseline");
+    EXPECT_TRUE(absl::IsInvalidArgument(choice.refused));
+    EXPECT_THAT(choice.why, HasSubstr("KVR_AXPY_K0 sets K0=1"));
+    EXPECT_THAT(choice.why, HasSubstr("axpy/half{K0=3}"));
+  }
+  selected.config["K0"] = 3;
+  const Choice agrees = *Choose(*world_.catalog.ops()[0], &selected, Environment({"KVR_AXPY_K0=3"}),
+                                {{"axpy", "half", {{"K0", 3}}}});
+  EXPECT_EQ(agrees.selection.variant->name, "half");
+}
+
+TEST_F(OverridesTest, TheAdviceHasTheValuesThatWereSetByHand) {
+  World world({AxpyVariant("baseline", true), [] {
+                 auto two = ApproximateVariant();
+                 two->tunables.push_back(two->tunables.back());
+                 two->tunables.back().name = "K1";
+                 return two;
+               }()});
+  absl::StatusOr<Overrides> overrides =
+      Overrides::FromEnvironment(world.catalog, {"KVR_FORCE_AXPY=half", "KVR_AXPY_K0=2"});
+  ASSERT_TRUE(overrides.ok()) << overrides.status();
+  const absl::Status status = Choose(*world.catalog.ops()[0], nullptr, *overrides, {}).status();
+  EXPECT_THAT(std::string(Fix(status)), HasSubstr("--approximate 'axpy/half{K0=2,K1=1}'"));
 }
 
 TEST_F(OverridesTest, AnApproximateSelectionServesWithTheOptInsVeryValuesOnly) {
