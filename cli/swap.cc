@@ -4,7 +4,9 @@
 // verify, canary, publish.
 #include <utility>
 
+#include "cli/command.h"
 #include "cli/live.h"
+#include "core/names.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "registry/opt_in.h"
@@ -20,8 +22,8 @@ struct SwapOptions {
 };
 
 // The variant with the values that --approximate states, for the program to hold against its own
-// opt-in.
-absl::StatusOr<std::string> WithQuality(const SwapOptions& options) {
+// opt-in. Where the variant is here too, and not only there, the text is checked as elsewhere.
+absl::StatusOr<std::string> WithQuality(const GlobalOptions& global, const SwapOptions& options) {
   KVR_ASSIGN_OR_RETURN(const ApproximateOptIn opt_in, ParseOptIn(options.approximate, options.op));
   KVR_ASSIGN_OR_RETURN(const ContestantParts parts, SplitContestant(options.variant));
   if (options.op.empty() || opt_in.variant != parts.variant) {
@@ -30,12 +32,27 @@ absl::StatusOr<std::string> WithQuality(const SwapOptions& options) {
         StrCat("--approximate '", options.approximate, "' is not about the variant to swap to"),
         "name the operation and that variant, or leave it out");
   }
-  const std::string values = ConfigText(opt_in.quality);
-  const char* const comma = parts.config.empty() || values.empty() ? "" : ",";
-  return StrCat(parts.variant, "{", parts.config, comma, values, "}");
+  KVR_ASSIGN_OR_RETURN(const std::unique_ptr<Platform> platform, OpenPlatform(global, false));
+  if (platform->catalog().Find(opt_in.op, opt_in.variant).ok()) {
+    KVR_RETURN_IF_ERROR(CheckOptIns(platform->catalog(), {opt_in}));
+  }
+  Config config = opt_in.quality;
+  if (!parts.config.empty()) {
+    KVR_ASSIGN_OR_RETURN(const auto named,
+                         ParseAssignments(parts.config, "tunable", /*negative=*/true));
+    for (const auto& [name, value] : named) {
+      const auto [at, fresh] = config.emplace(name, value);
+      if (fresh || at->second == value) continue;
+      return Error(absl::StatusCode::kInvalidArgument,
+                   StrCat("'", options.variant, "' has ", name, "=", value, ", and --approximate '",
+                          options.approximate, "' has ", name, "=", at->second),
+                   "give one value to it");
+    }
+  }
+  return StrCat(parts.variant, "{", ConfigText(config), "}");
 }
 
-absl::StatusOr<LiveRequest> RequestOf(const SwapOptions& options) {
+absl::StatusOr<LiveRequest> RequestOf(const GlobalOptions& global, const SwapOptions& options) {
   LiveRequest request;
   request.command = LiveRequest::Command::kSwap;
   const int given = !options.op.empty() + !options.selections.empty() + !options.bundle.empty();
@@ -54,7 +71,7 @@ absl::StatusOr<LiveRequest> RequestOf(const SwapOptions& options) {
   request.target.op = options.op;
   request.target.variant = options.variant;
   if (!options.approximate.empty()) {
-    KVR_ASSIGN_OR_RETURN(request.target.variant, WithQuality(options));
+    KVR_ASSIGN_OR_RETURN(request.target.variant, WithQuality(global, options));
   }
   if (!options.selections.empty()) {
     request.target.selection_file = AbsolutePath(options.selections);
@@ -102,7 +119,7 @@ void AddSwap(CLI::App& app, Commands& commands) {
   sub->add_flag("--no-wait", options->no_wait, "do not wait for the outcome");
   sub->callback([&commands, options] {
     commands.run = [&commands, options]() -> absl::StatusOr<int> {
-      KVR_ASSIGN_OR_RETURN(const LiveRequest request, RequestOf(*options));
+      KVR_ASSIGN_OR_RETURN(const LiveRequest request, RequestOf(commands.global, *options));
       return RunSwap(commands.global, options->socket, request);
     };
   });

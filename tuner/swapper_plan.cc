@@ -49,6 +49,12 @@ Config Carried(const Config& config, const Variant& old, const Variant& now) {
   return carried;
 }
 
+// A refusal for want of consent, as a swap meets it: no request can give it.
+absl::Status OnlyTheProgramCan(const absl::Status& refused, std::string_view what) {
+  return Error(refused.code(), what,
+               "only its own options (approximate) can; a swap's --approximate states values");
+}
+
 // The directory or library that a variant came from.
 std::string PlaceOf(const Variant& variant) {
   const size_t colon = variant.directory.rfind(':');
@@ -119,7 +125,12 @@ absl::Status Swapper::Impl::PlanVariant(const SwapRequest& request, SwapPlan& pl
       if (named.count(name) == 0) selection.config[name] = value;
     }
   }
-  KVR_RETURN_IF_ERROR(CheckConsent(opened.approximate, *variant, selection.config));
+  if (const absl::Status refused = CheckConsent(opened.approximate, *variant, selection.config);
+      !refused.ok()) {
+    return OnlyTheProgramCan(
+        refused, StrCat("the program did not opt in to '",
+                        OptInText(OptInFor(*variant, selection.config)), "': ", What(refused)));
+  }
 
   const KeyPolicy& policy = PolicyIn(*plan.base, *op);
   std::vector<BucketedKey> wanted;
@@ -272,7 +283,12 @@ absl::Status Swapper::Impl::FindChanges(SwapPlan& plan) {
       const std::string at = StrCat(op->name(), " {", AxesText(key), "}");
       // A generation that has served does so again as it did; nothing new comes without consent.
       const bool before_too = before.ok() && before->refused == after->refused;
-      if (!before_too && !plan.served_before) return WithContext(at, after->refused);
+      if (!before_too && !plan.served_before) {
+        if (absl::IsInvalidArgument(after->refused)) return WithContext(at, after->refused);
+        return OnlyTheProgramCan(
+            after->refused,
+            StrCat(at, ": the program did not opt in to it: ", What(after->refused)));
+      }
       if (!before_too) plan.notes.push_back(StrCat(at, " is served by the ", after->why));
     }
     Candidate was;
