@@ -17,11 +17,6 @@ std::string Tuner::WhyNotPublished(const Key& key, const TunedKey& tuned) const 
   if (request_.selection_file.empty() || !request_.publish) {
     return "not stored: name a file with --selections to keep what is selected";
   }
-  if (!key.not_asked_for.ok()) {
-    return StrCat("not published: ", request_.selection_file,
-                  " selects another one for this key: ", What(key.not_asked_for), "; ",
-                  Fix(key.not_asked_for));
-  }
   if (!tuned.incumbent_kept) return "";
   if (key.from_file) {
     return Rekeys() ? "" : StrCat(request_.selection_file, " keeps what it selects");
@@ -128,14 +123,10 @@ absl::Status Tuner::PublishHeldBack() {
   const auto selected = std::count_if(report_.selections.begin(), report_.selections.end(),
                                       [](const TunedKey& key) { return !key.variant.empty(); });
   const std::string old = RekeyedText();
-  const auto untouchable = std::find_if(keys_.begin(), keys_.end(),
-                                        [](const Key& key) { return !key.not_asked_for.ok(); });
-  if (static_cast<size_t>(selected) < keys_.size() || untouchable != keys_.end()) {
+  if (static_cast<size_t>(selected) < keys_.size()) {
     const std::string why =
-        StrCat(untouchable != keys_.end()
-                   ? std::string(What(untouchable->not_asked_for))
-                   : StrCat(selected, " of ", keys_.size(), " keys have a selection"),
-               ": ", request_.selection_file, " stays keyed by ", old);
+        StrCat(selected, " of ", keys_.size(), " keys have a selection: ", request_.selection_file,
+               " stays keyed by ", old);
     report_.digest = incumbents_->digest().Hex();
     for (HeldBack& held : held_back_) {
       TunedKey& tuned = report_.selections[held.tuned];

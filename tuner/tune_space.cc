@@ -99,10 +99,39 @@ absl::Status Tuner::MakeKeys() {
     AddProofs(asked[i], key);
     key.candidates = work_.space.candidates;
     AddIncumbent(key);
+    if (!key.not_asked_for.ok()) continue;
     PruneKey(key);
     if (!request_.retest) SkipRejected(key);
   }
-  return absl::OkStatus();
+  return SkipNotAskedFor();
+}
+
+// What the file selects for these keys nothing that is measured here could replace.
+absl::Status Tuner::SkipNotAskedFor() {
+  std::string refused;
+  for (const Key& key : keys_) {
+    if (key.not_asked_for.ok()) continue;
+    const std::string at = AxesText(policy_->Named(key.bucket));
+    Skipped skipped{StrCat("{", at, "}"),
+                    StrCat(request_.selection_file, " selects for it what this tune was not asked ",
+                           "for: ", What(key.not_asked_for), "; ", Fix(key.not_asked_for))};
+    StrAppend(&refused, refused.empty() ? "" : "; ", skipped.variant, ": ", skipped.reason);
+    Note(StrCat("skipped: ", skipped.variant, ": ", skipped.reason));
+    report_.skipped.push_back(std::move(skipped));
+  }
+  if (refused.empty()) return absl::OkStatus();
+  const size_t all = keys_.size();
+  keys_.erase(std::remove_if(keys_.begin(), keys_.end(),
+                             [](const Key& key) { return !key.not_asked_for.ok(); }),
+              keys_.end());
+  if (!keys_.empty() && !Rekeys()) return absl::OkStatus();
+  // A file is keyed anew as a whole or not at all.
+  return Error(absl::StatusCode::kInvalidArgument,
+               StrCat(keys_.empty() ? "no key is left to tune"
+                                    : StrCat(all - keys_.size(), " of ", all,
+                                             " keys must stay as they are keyed now"),
+                      ": ", refused),
+               "say so, or name other shapes or another file");
 }
 
 // Leaves out what the ledger says was rejected here, but never what is selected, the baseline's

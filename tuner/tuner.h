@@ -81,6 +81,7 @@ class Tuner {
   absl::Status MakeKeys();
   void AddProofs(const std::vector<AxisVector>& asked, Key& key);
   void AddIncumbent(Key& key);
+  absl::Status SkipNotAskedFor();
   void SkipRejected(Key& key);
   void PruneKey(Key& key);
   void Build();

@@ -263,13 +263,23 @@ TEST_F(ApproximateTest, TuneWithoutTheOptInLeavesWhatAFileSelects) {
   TuneRequest request = Tuning();
   request.selection_file = FileSelecting(4);
   const auto before = ReadSelectionContent(request.selection_file);
+  const absl::Status nothing_left = Tune(*platform_, settings_, request).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(nothing_left)) << nothing_left;
+  EXPECT_THAT(std::string(What(nothing_left)),
+              AllOf(HasSubstr("no key is left to tune"),
+                    HasSubstr("--approximate 'scale_rows/coarse{FLOOR=0,GRAINS=4}'")));
+  EXPECT_EQ(ReadSelectionContent(request.selection_file)->Digest(), before->Digest());
+  // Another key is tuned; this one is told as skipped.
+  request.shapes = {kShape, {{"rows", 64}, {"width", 64}}};
   const auto report = Tune(*platform_, settings_, request);
   ASSERT_TRUE(report.ok()) << report.status();
-  const TunedKey& key = report->selections.at(0);
-  EXPECT_EQ(key.variant, "exact");
-  EXPECT_FALSE(key.published);
-  EXPECT_THAT(key.note, HasSubstr("--approximate 'scale_rows/coarse{FLOOR=0,GRAINS=4}'"));
-  EXPECT_EQ(ReadSelectionContent(request.selection_file)->Digest(), before->Digest());
+  ASSERT_EQ(report->selections.size(), 1u);
+  EXPECT_EQ(report->selections[0].key.at("rows"), 64);
+  EXPECT_TRUE(std::any_of(report->skipped.begin(), report->skipped.end(), [](const auto& skipped) {
+    return skipped.reason.find("was not asked for") != std::string::npos;
+  }));
+  request.selection_file = FileSelecting(4);
+  request.shapes = {kShape};
   // With it, the selection is the incumbent.
   request.approximate = {Coarse(4)};
   const auto asked = Tune(*platform_, settings_, request);
@@ -368,7 +378,9 @@ class ApproximateSwap : public ApproximateTest {
 
 TEST_F(ApproximateSwap, NeedsTheProgramsOptInAndItsValues) {
   ASSERT_NO_FATAL_FAILURE(Open({}));
-  ExpectRefused(Ask({.op = kOp, .variant = "coarse"}), "nobody opted in");
+  ExpectRefused(Ask({.op = kOp, .variant = "coarse"}),
+                "the program did not opt in to 'scale_rows/coarse{FLOOR=0,GRAINS=8}'");
+  ExpectRefused(Ask({.op = kOp, .variant = "coarse"}), "only its own options (approximate) can");
   ExpectRefused(Ask({.selection_file = FileSelecting(4)}), "nobody opted in");
   ASSERT_NO_FATAL_FAILURE(Open({Coarse(4), {kOp, "broken", {{"GRAINS", 4}, {"FLOOR", 0}}}}));
   ExpectRefused(Ask({.op = kOp, .variant = "coarse{GRAINS=8}"}), "the opt-in is to");
