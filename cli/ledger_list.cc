@@ -36,6 +36,7 @@ constexpr int kShortUid = 8;
 // A line of `ls`.
 struct Line {
   std::string uid, kind, time, op, variant, config, suffix, at, result;
+  std::string against, against_config;  // of a verdict: the incumbent
 };
 
 void Tell(const Trial& t, Line& line) {
@@ -53,7 +54,8 @@ void Tell(const Trial& t, Line& line) {
 void Tell(const Verdict& v, Line& line) {
   line.variant = v.challenger;
   line.config = v.challenger_config;
-  line.suffix = StrCat("against ", v.incumbent);
+  line.against = v.incumbent;
+  line.against_config = v.incumbent_config;
   line.result = StrCat(v.kind, " ", v.verdict, " ", RelativeText(v.difference));
 }
 void Tell(const Band& b, Line& line) {
@@ -119,11 +121,14 @@ class Differing {
     }
     return StrJoin(common, ",");
   }
-  // Of a text, those pairs.
-  std::string operator()(const std::string& text) const {
+  // Of a text, those pairs and the ones of `also`.
+  std::string operator()(const std::string& text, const std::set<std::string>& also = {}) const {
     std::vector<std::string> shown;
     for (const std::string_view pair : Split(text, ',')) {
-      if (!pair.empty() && values_.at(NameOf(pair)).size() > 1) shown.emplace_back(pair);
+      if (pair.empty()) continue;
+      const auto values = values_.find(NameOf(pair));
+      const bool differs = values != values_.end() && values->second.size() > 1;
+      if (differs || also.count(NameOf(pair)) > 0) shown.emplace_back(pair);
     }
     return StrJoin(shown, ",");
   }
@@ -146,6 +151,19 @@ class Differing {
   }
   std::map<std::string, std::set<std::string>> values_;
 };
+
+// What an approximate variant's results depend on; of an exact or an unknown one: nothing.
+std::set<std::string> QualityNames(const Catalog* catalog, const std::string& op,
+                                   const std::string& variant) {
+  std::set<std::string> names;
+  if (catalog == nullptr) return names;
+  const absl::StatusOr<VariantPtr> found = catalog->Find(op, variant);
+  if (!found.ok()) return names;
+  for (const Tunable& tunable : (*found)->tunables) {
+    if (tunable.scope == Scope::kQuality) names.insert(tunable.name);
+  }
+  return names;
+}
 
 template <class Record>
 std::string AxesOf(const Record& record) {
@@ -230,13 +248,22 @@ struct Listing {
 
     std::vector<std::vector<std::string>> rows;
     for (const Line& line : lines) {
-      const std::string config = configs[line.variant](line.config);
-      rows.push_back(
-          {line.uid, line.kind,
-           days.size() == 1 && line.time.size() > 11 ? line.time.substr(11) : line.time,
-           StrCat(ops.size() > 1 && !line.op.empty() ? StrCat(line.op, ": ") : "",
-                  ConfigName(line.variant, config), line.suffix.empty() ? "" : " ", line.suffix),
-           line.kind == "build" ? line.at : shapes.Values(line.at), line.result});
+      // A verdict on an approximate variant holds for its quality values alone.
+      std::set<std::string> quality;
+      std::string suffix = line.suffix;
+      if (!line.against.empty()) {
+        quality = QualityNames(catalog, line.op, line.variant);
+        suffix = StrCat(
+            "against ",
+            ConfigName(line.against, Differing()(line.against_config,
+                                                 QualityNames(catalog, line.op, line.against))));
+      }
+      const std::string config = configs[line.variant](line.config, quality);
+      rows.push_back({line.uid, line.kind,
+                      days.size() == 1 && line.time.size() > 11 ? line.time.substr(11) : line.time,
+                      StrCat(ops.size() > 1 && !line.op.empty() ? StrCat(line.op, ": ") : "",
+                             ConfigName(line.variant, config), suffix.empty() ? "" : " ", suffix),
+                      line.kind == "build" ? line.at : shapes.Values(line.at), line.result});
     }
     std::vector<std::string> titles = {"uid", "kind", "time", "of", "at", "result"};
     constexpr size_t kOf = 3, kAt = 4;

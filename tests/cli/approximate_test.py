@@ -86,6 +86,8 @@ class Approximate(unittest.TestCase):
         self.assertIn("nobody opted in to it", refused.stderr)
         done = self.on_host("ab", *sides, "--approximate", OPT_IN, code=(0, 3, 4, 5, 6))
         self.assertIn("quality of coarse{GRAINS=4}: y.cosine_difference", done.stdout.replace("\n", " "))
+        verdicts = self.kvr_ledger("ls", "--kind", "verdict", "--op", OP, "--plugins", PLUGIN)
+        self.assertIn("coarse {FLOOR=0,GRAINS=4} against exact", verdicts)
         prefix = os.path.join(self.scratch, "report")
         self.kvr("report", "--out", prefix)
         with open(prefix + ".md", encoding="utf-8") as file:
@@ -115,6 +117,22 @@ class Approximate(unittest.TestCase):
         self.addCleanup(self.environment.pop, "KVR_SCALE_ROWS_GRAINS")
         refused = self.on_host("run", *by_set[:-1], code=2)
         self.assertIn("KVR_SCALE_ROWS_GRAINS sets GRAINS=2", refused.stderr)
+
+    def test_a_swap_states_each_value_once_and_all_of_them(self):
+        nobody = os.path.join(self.scratch, "nobody.sock")
+
+        def swap(variant, approximate):
+            done = subprocess.run([os.path.join(BINARIES, "kvr"), "swap", nobody, OP, variant, "--plugins", PLUGIN,
+                                   "--approximate", approximate],
+                                  env=self.environment, capture_output=True, text=True, check=False)
+            self.assertNotEqual(done.returncode, 0)
+            return done.stderr
+
+        self.assertIn("'coarse{GRAINS=2}' has GRAINS=2, and --approximate '" + OPT_IN + "' has GRAINS=4",
+                      swap("coarse{GRAINS=2}", OPT_IN))
+        self.assertIn("nobody.sock", swap("coarse{GRAINS=4}", OPT_IN))
+        self.assertIn("say 'scale_rows/coarse{FLOOR=0,GRAINS=4}'", swap("coarse", "coarse{GRAINS=4}"))
+        self.assertIn("is exact", swap("exact", "exact{}"))
 
 
 if __name__ == "__main__":
