@@ -30,6 +30,13 @@ absl::Status CheckOptIn(const Catalog& catalog, const ApproximateOptIn& opt_in) 
                  StrCat(what, ": '", variant.name, "' is exact and needs no such word"),
                  "leave it out");
   }
+  // Unknown ones first: a typo leaves another one out.
+  for (const auto& [name, value] : opt_in.quality) {
+    if (IsQuality(variant, name)) continue;
+    return Error(absl::StatusCode::kInvalidArgument,
+                 StrCat(what, ": ", name, " is no quality tunable of '", variant.name, "'"),
+                 SayInstead(variant, opt_in.quality));
+  }
   for (const Tunable& tunable : variant.tunables) {
     if (tunable.scope != Scope::kQuality) continue;
     const auto given = opt_in.quality.find(tunable.name);
@@ -44,12 +51,6 @@ absl::Status CheckOptIn(const Catalog& catalog, const ApproximateOptIn& opt_in) 
                    StrCat(what, ": ", given->second, " is no value of ", tunable.name),
                    StrCat("legal values: ", StrJoin(legal, ", ")));
     }
-  }
-  for (const auto& [name, value] : opt_in.quality) {
-    if (IsQuality(variant, name)) continue;
-    return Error(absl::StatusCode::kInvalidArgument,
-                 StrCat(what, ": ", name, " is no quality tunable of '", variant.name, "'"),
-                 SayInstead(variant, opt_in.quality));
   }
   return absl::OkStatus();
 }

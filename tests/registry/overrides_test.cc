@@ -283,6 +283,7 @@ TEST_F(OptInTest, ThatSaysTooLittleOrNonsenseIsAnErrorWithTheTextToSay) {
   EXPECT_THAT(ErrorOf("axpy/half"), HasSubstr("say 'axpy/half{K0=1}', or other values"));
   EXPECT_THAT(ErrorOf("axpy/half{K0=7}"), HasSubstr("1, 2, 3"));
   EXPECT_THAT(ErrorOf("axpy/half{K0=3,BLOCK=64}"), HasSubstr("BLOCK is no quality tunable"));
+  EXPECT_THAT(ErrorOf("axpy/half{KO=3}"), HasSubstr("KO is no quality tunable of 'half'"));
   EXPECT_THAT(ErrorOf("axpy/wide"), HasSubstr("is exact"));
   EXPECT_FALSE(
       CheckOptIns(world_.catalog, {{"axpy", "half", {{"K0", 1}}}, {"axpy", "half", {{"K0", 2}}}})
