@@ -226,7 +226,10 @@ void Loader::Add(const Generation& generation, const std::vector<AxisVector>& sh
         out.binary = prepared->binary()->key;
       }
     }
-    if (!out.status.ok()) continue;
+    if (!out.status.ok()) {
+      out.status = WithContext(StrCat(op.name(), "/", out.variant), out.status);
+      continue;
+    }
     // Other shapes of the bucket will come: size for its representative too.
     out.workspace_bytes = plan.workspace_bytes;
     if (LaunchPlan other; prepared->Plan(table->policy.Representative(item.axes), &other).ok()) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/status.h"
+#include "core/strings.h"
 #include "tuner/feasibility.h"
 
 namespace kvr {
@@ -38,7 +39,9 @@ absl::StatusOr<Explanation> ExplainConfig(const Operation& op, const Candidate& 
                                           const Binary* binary, int ctas_per_sm) {
   const Variant& variant = *candidate.variant;
   LaunchPlan plan;
-  KVR_RETURN_IF_ERROR(CheckPlan(variant, candidate.config, axes, device, &plan));
+  if (absl::Status fits = CheckPlan(variant, candidate.config, axes, device, &plan); !fits.ok()) {
+    return WithContext(StrCat(variant.op, "/", variant.name), fits);
+  }
   if (binary != nullptr) KVR_RETURN_IF_ERROR(CheckResources(variant, plan, *binary, device));
 
   Explanation result;

@@ -244,6 +244,13 @@ class Kvr(unittest.TestCase):
             error = self.json(*arguments, code=2)["error"]
             self.assertTrue(error["code"] and error["what"] and error["fix"], error)
 
+    def test_a_constraint_that_is_not_met_names_operation_and_variant(self):
+        oea = ("moe_decode", "--variant", "oea")
+        opt_in = "oea{K0=8,K_MAX=0,P=1000,MAX_P=0,ACROSS_GROUPS=0}"
+        for arguments in (("explain", *oea, "--profile", "h200", "--set", "K0=8"),
+                          ("run", *oea, "--device", "host", "--axes", "num_tokens=1", "--approximate", opt_in)):
+            self.assertIn("moe_decode/oea: constraint not met", self.kvr(*arguments, code=1).stderr)
+
     def test_a_write_that_fails_is_a_failure(self):
         with open("/dev/full", "w", encoding="utf-8") as full:
             done = subprocess.run([os.path.join(BINARIES, "kvr"), "list"], stdout=full, stderr=subprocess.PIPE,
