@@ -184,6 +184,7 @@ enum : int { kTensorMapFillZeros = 0 };       // CUtensorMapFloatOOBfill
   X(CtxGetDevice, cuCtxGetDevice, 2000, true, (DeviceHandle*))                                       \
   X(MemAlloc, cuMemAlloc, 3020, true, (DevicePtr*, size_t))                                          \
   X(MemFree, cuMemFree, 3020, true, (DevicePtr))                                                     \
+  X(MemGetInfo, cuMemGetInfo, 3020, true, (size_t*, size_t*))                                        \
   X(MemcpyHtoDAsync, cuMemcpyHtoDAsync, 3020, true, (DevicePtr, const void*, size_t, StreamHandle))  \
   X(MemcpyDtoHAsync, cuMemcpyDtoHAsync, 3020, true, (void*, DevicePtr, size_t, StreamHandle))        \
   X(MemsetD8Async, cuMemsetD8Async, 3020, true, (DevicePtr, unsigned char, size_t, StreamHandle))    \

@@ -285,6 +285,17 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCuda(int ordinal) {
   return std::make_unique<CudaDevice>(*driver, device, context, /*primary=*/true, std::move(info));
 }
 
+absl::StatusOr<int64_t> CudaFreeMemory(Device& device) {
+  KVR_ASSIGN_OR_RETURN(const cuda::Driver* driver, cuda::GetDriver());
+  size_t free = 0, total = 0;
+  KVR_RETURN_IF_ERROR(device.WithContext([&]() -> absl::Status {
+    const cuda::Result result = driver->MemGetInfo(&free, &total);
+    if (result == cuda::kSuccess) return absl::OkStatus();
+    return cuda::ErrorFrom(*driver, result, "cuMemGetInfo");
+  }));
+  return static_cast<int64_t>(free);
+}
+
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaContext(void* context) {
   KVR_ASSIGN_OR_RETURN(const cuda::Driver* driver, cuda::GetDriver());
   if (context == nullptr) {

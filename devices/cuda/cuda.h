@@ -31,6 +31,9 @@ absl::StatusOr<int> CudaDeviceCount();
 // Opens GPU `ordinal`, counted as CUDA counts (CUDA_VISIBLE_DEVICES applies).
 absl::StatusOr<std::unique_ptr<Device>> OpenCuda(int ordinal);
 
+// Bytes that nobody has allocated on a device of this kind, whoever else uses the GPU.
+absl::StatusOr<int64_t> CudaFreeMemory(Device& device);
+
 // Opens the GPU of `context`, a CUcontext of the application.
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaContext(void* context);
 
