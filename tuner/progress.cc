@@ -13,6 +13,8 @@ std::string_view PhaseName(Phase phase) {
       return "verify";
     case Phase::kMeasure:
       return "measure";
+    case Phase::kFill:  // memory, with what is to be read
+      return "fill";
   }
   return "";
 }

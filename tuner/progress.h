@@ -14,8 +14,8 @@
 
 namespace kvr {
 
-enum class Phase : uint8_t { kCompile, kVerify, kMeasure };
-std::string_view PhaseName(Phase phase);  // "compile", "verify", "measure"
+enum class Phase : uint8_t { kCompile, kVerify, kMeasure, kFill };
+std::string_view PhaseName(Phase phase);  // "compile", "verify", "measure", "fill"
 
 struct ProgressUpdate {
   Phase phase = Phase::kCompile;
