@@ -3,15 +3,18 @@
 // kvr bench decode: tokens a second of a synthetic stack of decode layers, a line for each
 // concurrency; with --ab, whether one selection of kernels is faster there than another. The exit
 // code is then the verdict.
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_format.h"
 #include "api/decode/bench.h"
 #include "cli/live_verdict.h"
+#include "cli/progress_bar.h"
 #include "cli/samples.h"
 #include "cli/selections.h"
 #include "cli/table.h"
 #include "cli/work.h"
+#include "core/names.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "core/throttle.h"
@@ -23,7 +26,7 @@ constexpr char kSynthetic[] =
     "synthetic: kernels and launch path only, no model, sampling or network";
 
 struct DecodeOptions : OpOptions {
-  std::string shape, selections;
+  std::string shape, selections, concurrency;
   std::vector<std::string> ab;
   DecodeBenchOptions bench;
   DecodeAbOptions rules;
@@ -31,22 +34,25 @@ struct DecodeOptions : OpOptions {
   int sessions = 0;
 };
 
+// A request of a run that was interrupted may have ended, or none.
+bool HasLatency(const DecodeRun& run) { return run.p50_latency_s > 0; }
+
 Json RunJson(int side, const DecodeRun& run) {
   return {{"side", side == 0 ? "a" : "b"},
           {"concurrency", run.concurrency},
           {"requests", run.requests},
           {"max_tokens", run.max_tokens},
           {"tokens_per_s", NumberJson(run.tokens_per_s)},
-          {"per_request", NumberJson(run.per_request)},
-          {"p50_latency_s", run.p50_latency_s},
-          {"p99_latency_s", run.p99_latency_s},
+          {"per_request", HasLatency(run) ? NumberJson(run.per_request) : Json()},
+          {"p50_latency_s", HasLatency(run) ? Json(run.p50_latency_s) : Json()},
+          {"p99_latency_s", HasLatency(run) ? Json(run.p99_latency_s) : Json()},
           {"tokens", run.tokens},
           {"errors", run.errors},
           {"what", run.what},
           {"wall_s", run.wall_s},
           {"steps", run.steps},
-          {"p50_step_us", NumberJson(run.p50_step_us)},
-          {"active_experts", run.active_experts},
+          {"p50_step_us", run.p50_step_us > 0 ? Json(run.p50_step_us) : Json()},
+          {"active_experts", run.checked_steps > 0 ? Json(run.active_experts) : Json()},
           {"checked_steps", run.checked_steps},
           {"cancelled", run.cancelled}};
 }
@@ -69,6 +75,7 @@ Json SideJson(const DecodeContestant& contestant, const DecodeSide& side) {
   return {{"selections", contestant.selection_file},
           {"digest", side.digest()},
           {"parts", contestant.parts},
+          {"changes", contestant.changes},
           {"served", std::move(served)},
           {"dropped", std::move(dropped)}};
 }
@@ -92,10 +99,6 @@ Json ComparisonJson(const DecodeComparison& comparison, bool ship) {
 }
 
 Json HeaderJson(const DecodeBench& bench, const DecodeBenchOptions& options) {
-  Json sides = Json::array();
-  for (int side = 0; side < bench.sides(); ++side) {
-    sides.push_back(SideJson(side == 0 ? options.a : *options.b, bench.side(side)));
-  }
   return {{"synthetic", kSynthetic},
           {"device", DeviceJson(bench.device())},
           {"shape",
@@ -105,7 +108,38 @@ Json HeaderJson(const DecodeBench& bench, const DecodeBenchOptions& options) {
             {"context", options.shape.context},
             {kDecodeAttention, AxesJson(options.shape.attention)},
             {kDecodeMoe, AxesJson(options.shape.moe)}}},
-          {"sides", std::move(sides)}};
+          {"sides", Json::array()}};
+}
+
+// What results of `served` depend on; none of what is exact.
+std::optional<ApproximateOptIn> Approximate(const Catalog& catalog, const DecodeServed& served) {
+  const absl::StatusOr<VariantPtr> variant = catalog.Find(served.op, served.variant);
+  if (!variant.ok() || (*variant)->semantics == Semantics::kExact) return std::nullopt;
+  return OptInFor(**variant, served.config);
+}
+
+// "B's results are approximate: `kvr verify ...` says how far off", for each such variant.
+std::vector<std::string> ApproximateRemarks(const GlobalOptions& global, const Catalog& catalog,
+                                            const DecodeBench& bench,
+                                            const DecodeBenchOptions& options, int side) {
+  std::vector<std::string> remarks;
+  for (const DecodeServed& one : bench.side(side).served()) {
+    const std::optional<ApproximateOptIn> approximate = Approximate(catalog, one);
+    if (!approximate) continue;
+    std::string command = "kvr verify";
+    for (const std::string& root : global.plugins) StrAppend(&command, " --plugins ", root);
+    StrAppend(&command, " ", one.op, " --variant ", one.variant);
+    for (const auto& [name, value] : one.config) {
+      StrAppend(&command, " --set ", name, "=", value);
+    }
+    StrAppend(&command, " --axes ",
+              AxesText(bench.stack().AxesOf(
+                  one.op, *std::max_element(one.buckets.begin(), one.buckets.end()))),
+              " --device ", options.device);
+    remarks.push_back(StrCat(side == 0 ? "A" : "B", "'s results are approximate (",
+                             OptInText(*approximate), "): `", command, "` says how far off"));
+  }
+  return remarks;
 }
 
 void PrintSide(const Catalog& catalog, const DecodeBench& bench, const DecodeBenchOptions& options,
@@ -121,8 +155,12 @@ void PrintSide(const Catalog& catalog, const DecodeBench& bench, const DecodeBen
                                 : StrCat(contestant.selection_file, ", digest ", digest),
                "\n"));
   for (const DecodeServed& one : side.served()) {
+    const std::optional<ApproximateOptIn> approximate = Approximate(catalog, one);
+    const std::string values =
+        approximate ? StrCat("approximate, ", OptInText(*approximate)) : std::string("");
     Print(Wrap(StrCat(one.op, " at num_tokens=", StrJoin(one.buckets, ","), ": ", one.variant, " ",
-                      ShortConfig(catalog, one.op, one.variant, one.config), ", ", one.why),
+                      ShortConfig(catalog, one.op, one.variant, one.config), ", ", one.why,
+                      values.empty() ? "" : "; ", values),
                TerminalWidth(), 2));
   }
   for (const DroppedSelection& drop : side.dropped()) {
@@ -132,8 +170,7 @@ void PrintSide(const Catalog& catalog, const DecodeBench& bench, const DecodeBen
   }
 }
 
-void PrintHeader(const Catalog& catalog, const DecodeBench& bench,
-                 const DecodeBenchOptions& options) {
+void PrintHeader(const DecodeBench& bench, const DecodeBenchOptions& options) {
   const DeviceInfo& device = bench.device();
   Print(Wrap(StrCat("kvr bench decode, ", kSynthetic), TerminalWidth(), 0));
   Print(Wrap(
@@ -147,18 +184,29 @@ void PrintHeader(const Catalog& catalog, const DecodeBench& bench,
                     op == kDecodeMoe ? " of weights a layer" : " of cache a layer"),
              TerminalWidth(), 2));
   }
-  for (int side = 0; side < bench.sides(); ++side) PrintSide(catalog, bench, options, side);
+  if (options.device == "auto" && device.kind == "host") {
+    Print("no GPU answers (`kvr doctor` says why), so this runs on the host\n");
+  }
   Print(HostRemark(device));
-  Print("\n");
+  std::fflush(stdout);
 }
 
 void PrintRun(const DecodeBenchOptions& options, int side, const DecodeRun& run) {
   const char* const label = !options.b ? "" : side == 0 ? "A: " : "B: ";
-  Print(absl::StrFormat(
-      "%sC=%d n=%d max_tokens=%d | agg=%.1f tok/s | per-req~%.1f | "
-      "p50 lat=%.3fs | p99 %.3fs | toks=%d errs=%d wall=%.2fs\n",
-      label, run.concurrency, run.requests, run.max_tokens, run.tokens_per_s, run.per_request,
-      run.p50_latency_s, run.p99_latency_s, run.tokens, run.errors, run.wall_s));
+  const auto of_requests = [&](int digits, double value, const char* unit) {
+    return HasLatency(run) ? absl::StrFormat("%.*f%s", digits, value, unit) : "-";
+  };
+  Print(
+      absl::StrFormat("%sC=%d n=%d max_tokens=%d | agg=%.1f tok/s | per-req~%s | "
+                      "p50 lat=%s | p99 %s | toks=%d errs=%d wall=%.2fs%s\n",
+                      label, run.concurrency, run.requests, run.max_tokens, run.tokens_per_s,
+                      of_requests(1, run.per_request, ""), of_requests(3, run.p50_latency_s, "s"),
+                      of_requests(3, run.p99_latency_s, "s"), run.tokens, run.errors, run.wall_s,
+                      run.cancelled ? " | interrupted" : ""));
+  if (run.checked_steps == 0) {
+    std::fflush(stdout);
+    return;
+  }
   Print(
       Wrap(absl::StrFormat("%.1f of %d experts active on average, a step %s; %s checked: %s",
                            run.active_experts, options.shape.moe.at("num_experts"),
@@ -169,7 +217,8 @@ void PrintRun(const DecodeBenchOptions& options, int side, const DecodeRun& run)
   std::fflush(stdout);
 }
 
-void PrintComparison(const DecodeComparison& comparison, bool ship) {
+void PrintComparison(const DecodeComparison& comparison, bool ship,
+                     const std::vector<std::string>& remarks) {
   const LiveVerdict& verdict = comparison.verdict;
   PrintLiveBuckets(verdict, ship, "C");
   Print(Wrap(absl::StrFormat("times of steps at a full batch; %s of four blocks of %d steps, %s; "
@@ -183,7 +232,71 @@ void PrintComparison(const DecodeComparison& comparison, bool ship) {
   if (comparison.throttle_bits != 0) {
     Print(StrCat("throttled meanwhile: ", ThrottleText(comparison.throttle_bits), "\n"));
   }
-  Print(StrCat("\nB against A: ", LiveConclusion(verdict, ship), "\n"));
+  Print("\n");
+  for (const std::string& remark : remarks) Print(StrCat(remark, "\n"));
+  std::string conclusion = LiveConclusion(verdict, ship);
+  constexpr std::string_view kBucket = "every bucket";
+  if (const size_t at = conclusion.find(kBucket); at != std::string::npos) {
+    conclusion.replace(at, kBucket.size(), "every concurrency");
+  }
+  Print(StrCat("B against A: ", conclusion, "\n"));
+}
+
+absl::StatusOr<std::vector<int64_t>> ParseConcurrency(const std::string& text) {
+  std::vector<int64_t> numbers;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t comma = std::min(text.find(',', at), text.size());
+    const absl::StatusOr<int64_t> number =
+        ParseInteger(text.substr(at, comma - at), /*negative=*/false);
+    if (!number.ok()) {
+      return Error(absl::StatusCode::kInvalidArgument,
+                   StrCat("--concurrency ", Quoted(text), ": ",
+                          comma == at ? "there is nothing between two commas, or at an end"
+                                      : What(number.status())),
+                   "as in 48,64");
+    }
+    numbers.push_back(*number);
+    at = comma + 1;
+  }
+  return numbers;
+}
+
+// Parts of B, over those of A.
+absl::Status FillB(const std::vector<std::string>& ab, DecodeBenchOptions* bench) {
+  if (ab.empty()) return absl::OkStatus();
+  bench->b = bench->a;
+  std::string file;
+  for (const std::string& part : ab) {
+    if (part == "same") {
+      if (ab.size() == 1) return absl::OkStatus();
+      return Error(absl::StatusCode::kInvalidArgument,
+                   "--ab same says that B is A, and another --ab that it is not",
+                   "leave one of them out");
+    }
+    KVR_RETURN_IF_ERROR(AddChange(part, &*bench->b));
+    if (NamesOp(part)) continue;
+    if (!file.empty()) {
+      return Error(absl::StatusCode::kInvalidArgument,
+                   StrCat("--ab: the selection file of B is said twice: ", file, " and ", part),
+                   "say it once");
+    }
+    file = part;
+  }
+  return absl::OkStatus();
+}
+
+// The same variants with the same values, at every batch size.
+bool NothingDiffers(const DecodeBench& bench) {
+  const auto of = [&](int side) {
+    std::map<std::pair<std::string, int64_t>, std::pair<std::string, Config>> serves;
+    for (const DecodeServed& one : bench.side(side).served()) {
+      for (const int64_t bucket : one.buckets) {
+        serves[{one.op, bucket}] = {one.variant, one.config};
+      }
+    }
+    return serves;
+  };
+  return of(0) == of(1);
 }
 
 absl::Status FillOptions(DecodeOptions* options) {
@@ -195,13 +308,23 @@ absl::Status FillOptions(DecodeOptions* options) {
   }
   bench.a.selection_file = options->selections;
   KVR_ASSIGN_OR_RETURN(bench.a.approximate, OptIns(*options));
-  for (const std::vector<std::string>* parts : {&options->variants, &options->pins}) {
-    for (const std::string& part : *parts) KVR_RETURN_IF_ERROR(AddPart(part, &bench.a));
+  if (!options->concurrency.empty()) {
+    KVR_ASSIGN_OR_RETURN(bench.concurrency, ParseConcurrency(options->concurrency));
   }
-  for (const std::string& part : options->ab) {
-    if (!bench.b) bench.b = bench.a;
-    if (part != "same") KVR_RETURN_IF_ERROR(AddPart(part, &*bench.b));
+  for (const bool variant : {true, false}) {
+    for (const std::string& part : variant ? options->variants : options->pins) {
+      const size_t brace = part.find('{'), equals = part.find('=');
+      if (!NamesOp(part) || variant == (equals < brace)) {
+        return Error(
+            absl::StatusCode::kInvalidArgument,
+            StrCat(variant ? "--variant " : "--set ", Quoted(part), " is no ",
+                   variant ? "variant" : "value of a tunable", " of an operation of the stack"),
+            variant ? "as in mla_sparse_decode/w8{TARGET_CTAS=512}" : "as in moe_decode/DEPTH=128");
+      }
+      bench.a.parts.push_back(part);
+    }
   }
+  KVR_RETURN_IF_ERROR(FillB(options->ab, &bench));
   if (options->sessions > 0) {
     if (!options->rules.rules.ship) {
       return Error(absl::StatusCode::kInvalidArgument,
@@ -218,19 +341,43 @@ absl::StatusOr<int> RunDecode(const GlobalOptions& global, DecodeOptions options
   KVR_RETURN_IF_ERROR(FillOptions(&options));
   DecodeBenchOptions& bench_options = options.bench;
   bench_options.cancel = CancelOnInterrupt();
+  ProgressBar progress(global.json);
+  bench_options.progress = &progress;
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, OpenPlatform(global));
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<DecodeBench> bench,
                        DecodeBench::Open(*platform, bench_options));
   Json json = HeaderJson(*bench, bench_options);
-  if (!global.json) PrintHeader(platform->catalog(), *bench, bench_options);
+  if (!global.json) PrintHeader(*bench, bench_options);
+  if (const absl::Status loaded = bench->Load(); !loaded.ok()) {
+    if (absl::IsCancelled(loaded)) return Interrupted();
+    return loaded;
+  }
+  progress.Wipe();
+  for (int side = 0; side < bench->sides(); ++side) {
+    json["sides"].push_back(
+        SideJson(side == 0 ? bench_options.a : *bench_options.b, bench->side(side)));
+    if (!global.json) PrintSide(platform->catalog(), *bench, bench_options, side);
+  }
+  if (!global.json) Print("\n");
+  std::fflush(stdout);
+  if (bench_options.b && options.ab.front() != "same" && NothingDiffers(*bench)) {
+    return Error(absl::StatusCode::kInvalidArgument, "B is A: nothing differs",
+                 "give another --ab, or --ab same to see what no difference looks like");
+  }
+  if (const absl::Status filled = bench->Fill(); !filled.ok()) {
+    if (absl::IsCancelled(filled)) return Interrupted();
+    return filled;
+  }
 
   bool failed = false, cancelled = false;
   json["runs"] = Json::array();
   for (const int64_t concurrency : bench_options.concurrency) {
     for (int side = 0; side < bench->sides() && !cancelled; ++side) {
       KVR_ASSIGN_OR_RETURN(const DecodeRun run, bench->Run(side, concurrency));
+      progress.Wipe();
       failed |= run.errors > 0;
-      cancelled |= run.cancelled;
+      cancelled |= run.cancelled || bench_options.cancel->load();
+      if (run.steps == 0) continue;  // it did nothing that could be told
       json["runs"].push_back(RunJson(side, run));
       if (!global.json) PrintRun(bench_options, side, run);
     }
@@ -238,10 +385,24 @@ absl::StatusOr<int> RunDecode(const GlobalOptions& global, DecodeOptions options
   int code = ExitCode(global, platform->catalog(), failed);
   if (bench_options.b && !cancelled) {
     const bool ship = options.rules.rules.ship;
-    KVR_ASSIGN_OR_RETURN(const DecodeComparison comparison, bench->Compare(options.rules));
+    const absl::StatusOr<DecodeComparison> compared = bench->Compare(options.rules);
+    if (absl::IsCancelled(compared.status())) return Interrupted();
+    KVR_RETURN_IF_ERROR(compared.status());
+    const DecodeComparison& comparison = *compared;
+    progress.Wipe();
     cancelled = comparison.cancelled;
-    json["ab"] = ComparisonJson(comparison, ship);
-    if (!global.json) PrintComparison(comparison, ship);
+    std::vector<std::string> remarks;
+    for (int side = 0; side < 2; ++side) {
+      for (std::string& remark :
+           ApproximateRemarks(global, platform->catalog(), *bench, bench_options, side)) {
+        remarks.push_back(std::move(remark));
+      }
+    }
+    if (!cancelled || comparison.verdict.rounds > 0) {
+      json["ab"] = ComparisonJson(comparison, ship);
+      json["ab"]["approximate"] = remarks;
+      if (!global.json) PrintComparison(comparison, ship, remarks);
+    }
     if (code == kDone) code = CodeOf(comparison.verdict.verdict);
   }
   if (global.json) PrintJson(json);
@@ -275,11 +436,9 @@ void AddDecode(CLI::App& group, Commands& commands) {
   sub->add_option("--layers", options->bench.layers, "of attention and experts each (4)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
-  sub->add_option("--concurrency", options->bench.concurrency,
-                  "requests at once, for each number a line (48,64,80,96)")
-      ->type_name("C,...")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 512));
+  sub->add_option("--concurrency", options->concurrency,
+                  "requests at once, 1 to 512, for each number a line (48,64,80,96)")
+      ->type_name("C,...");
   sub->add_option("--requests", options->bench.requests, "in all (4 for each of those at once)")
       ->type_name("N")
       ->check(CLI::Range(1, 1 << 24));
@@ -294,6 +453,7 @@ void AddDecode(CLI::App& group, Commands& commands) {
   list("--variant", &options->variants, "serve this variant; repeatable", "OP/NAME[{A=V,...}]");
   list("--set", &options->pins, "give a tunable this value; repeatable", "OP/TUNABLE=VALUE");
   options->AddApproximate(sub);
+  sub->get_option("--approximate")->type_name("OP/VARIANT{A=V,...}");
   CLI::Option* ab = list(
       "--ab", &options->ab,
       "compare with B, which is A (what the options above say) but for this: a selection file, a "

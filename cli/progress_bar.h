@@ -23,9 +23,9 @@ class ProgressBar : public Progress {
   ~ProgressBar() override;
   void Update(const ProgressUpdate& update) override;
   void Note(std::string_view line) override;
+  void Wipe();  // before something is printed below
 
  private:
-  void Wipe();
   const bool quiet_;
   const bool terminal_;
   bool drawn_ = false;

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <set>
 
+#include "api/decode/memory.h"
 #include "api/decode/schedule.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -36,9 +37,13 @@ absl::Status CheckOptions(const DecodeBenchOptions& options) {
     return Error(absl::StatusCode::kInvalidArgument, what, fix);
   };
   if (options.concurrency.empty()) return wrong("no concurrency is given", "as in 48,64");
+  std::set<int64_t> said;
   for (const int64_t concurrency : options.concurrency) {
+    if (!said.insert(concurrency).second) {
+      return wrong(StrCat("concurrency ", concurrency, " is said twice"), "say it once");
+    }
     if (concurrency < 1 || DecodeBucketOf(concurrency) == 0) {
-      return wrong(StrCat("a concurrency of ", concurrency, " has no batch bucket"),
+      return wrong(StrCat("a concurrency of ", concurrency, " is out of range"),
                    StrCat("give 1 to ", *std::rbegin(kDecodeBuckets)));
     }
   }
@@ -82,9 +87,54 @@ absl::StatusOr<std::unique_ptr<DecodeBench>> DecodeBench::Open(const Platform& p
                                                           {.shape = options.shape,
                                                            .layers = options.layers,
                                                            .input_sets = options.input_sets,
-                                                           .rows = bench->buckets_.back()}));
-  for (int side = 0; side < bench->sides(); ++side) KVR_RETURN_IF_ERROR(bench->Load(side));
+                                                           .rows = bench->buckets_.back(),
+                                                           .cancel = options.cancel,
+                                                           .progress = options.progress}));
+  KVR_RETURN_IF_ERROR(bench->CheckMemory());
   return bench;
+}
+
+absl::Status DecodeBench::CheckMemory() const {
+  // Beside the stack: workspaces, modules, graphs, and what is drawn and looked at on the host.
+  const auto needs = [&](int layers) {
+    const int64_t bytes = stack_->Needs(layers);
+    return bytes + bytes / 16;
+  };
+  KVR_ASSIGN_OR_RETURN(const int64_t free, FreeMemory(*device_));
+  if (needs(options_.layers) <= free) return absl::OkStatus();
+  int fits = options_.layers - 1;
+  while (fits > 0 && needs(fits) > free) --fits;
+  const bool tiny = options_.shape.name == "tiny";
+  std::string fix = fits > 0 ? StrCat("give --layers ", fits) : "";
+  if (!tiny) StrAppend(&fix, fits > 0 ? " or " : "give ", "--shape tiny");
+  if (fix.empty()) fix = "give smaller --axes, or a smaller --concurrency";
+  return Error(absl::StatusCode::kInvalidArgument,
+               StrCat(options_.shape.name, " with ", options_.layers,
+                      options_.layers == 1 ? " layer" : " layers", " needs ",
+                      GigabytesText(needs(options_.layers)), " on ", device().name, ", ",
+                      GigabytesText(free), " are free"),
+               fix);
+}
+
+absl::Status DecodeBench::GoOn() const {
+  return Cancelled() ? absl::CancelledError("interrupted") : absl::OkStatus();
+}
+
+absl::Status DecodeBench::Load() {
+  for (int side = 0; side < sides(); ++side) {
+    KVR_RETURN_IF_ERROR(GoOn());
+    if (options_.progress != nullptr) {
+      options_.progress->Update({.phase = Phase::kCompile, .done = side, .total = sides()});
+    }
+    KVR_RETURN_IF_ERROR(Load(side));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DecodeBench::Fill() {
+  KVR_RETURN_IF_ERROR(stack_->Fill());
+  for (int side = 0; side < sides(); ++side) KVR_RETURN_IF_ERROR(Capture(side));
+  return absl::OkStatus();
 }
 
 DecodeBench::~DecodeBench() {
@@ -101,9 +151,15 @@ absl::Status DecodeBench::Load(int side) {
   KVR_ASSIGN_OR_RETURN(
       sides_[static_cast<size_t>(side)],
       DecodeSide::Open(platform_, *stack_, side == 0 ? options_.a : *options_.b, buckets_));
+  return absl::OkStatus();
+}
+
+absl::Status DecodeBench::Capture(int side) {
+  KVR_RETURN_IF_ERROR(sides_[static_cast<size_t>(side)]->Capture());
   // An executable's first launch takes longer.
   for (const int64_t concurrency : options_.concurrency) {
     for (int set = 0; set < options_.input_sets; ++set) {
+      KVR_RETURN_IF_ERROR(GoOn());
       KVR_RETURN_IF_ERROR(Step(side, concurrency, set).status());
     }
   }
@@ -141,7 +197,7 @@ absl::StatusOr<DecodeRun> DecodeBench::Run(int side, int64_t concurrency) {
   const int64_t full = schedule.batch();
   int set = 0;
   const auto next_set = [&] { return set = (set + 1) % options_.input_sets; };
-  for (int i = 0; i < kWarmupSteps; ++i) {
+  for (int i = 0; i < kWarmupSteps && !Cancelled(); ++i) {
     KVR_RETURN_IF_ERROR(Step(side, full, next_set()).status());
   }
 
@@ -160,10 +216,20 @@ absl::StatusOr<DecodeRun> DecodeBench::Run(int side, int64_t concurrency) {
     for (const int64_t request : schedule.EndStep()) {
       latencies.push_back(now - began[static_cast<size_t>(request)]);
     }
+    if (options_.progress != nullptr) {
+      const double share = static_cast<double>(schedule.tokens()) /
+                           static_cast<double>(run.requests * run.max_tokens);
+      options_.progress->Update({.phase = Phase::kMeasure,
+                                 .done = static_cast<int>(latencies.size()),
+                                 .total = static_cast<int>(run.requests),
+                                 .current = StrCat("requests, C=", run.concurrency),
+                                 .eta_seconds = (now - start) * (1 / share - 1)});
+    }
   }
   run.wall_s = Now() - start;
   run.tokens = schedule.tokens();
   run.cancelled = !schedule.done();
+  if (run.steps == 0) return run;
   run.tokens_per_s = static_cast<double>(run.tokens) / run.wall_s;
   for (const double latency : latencies) {
     run.per_request += static_cast<double>(full * run.max_tokens) / latency /
@@ -171,7 +237,7 @@ absl::StatusOr<DecodeRun> DecodeBench::Run(int side, int64_t concurrency) {
   }
   run.p50_latency_s = Quantile(latencies, 0.5);
   run.p99_latency_s = Quantile(latencies, 0.99);
-  run.p50_step_us = Median(step_us);
+  if (!step_us.empty()) run.p50_step_us = Median(step_us);
   const int64_t missing = run.requests * run.max_tokens - run.tokens;
   if (missing != 0 && !run.cancelled) {
     run.errors += std::abs(missing);
@@ -179,12 +245,15 @@ absl::StatusOr<DecodeRun> DecodeBench::Run(int side, int64_t concurrency) {
   }
 
   // Every input set at the full batch, one at each other.
+  if (run.cancelled) return run;
   for (const int64_t batch : BatchesOf(run.concurrency, run.requests)) {
     for (int sample = 0; sample < (batch == full ? options_.input_sets : 1); ++sample) {
+      if (Cancelled()) return run;
       KVR_ASSIGN_OR_RETURN(const DecodeOutputs outputs, Check(side, batch, sample));
       run.errors += outputs.wrong_rows;
       if (run.what.empty()) run.what = outputs.what;
-      if (batch == full) run.active_experts += outputs.active_experts / options_.input_sets;
+      if (batch == full)
+        run.active_experts += (outputs.active_experts - run.active_experts) / (sample + 1);
       ++run.checked_steps;
     }
   }
@@ -195,7 +264,7 @@ absl::Status DecodeBench::TakeBlock(const DecodeAbOptions& options, LiveBlock* b
   const int sets = options_.input_sets;
   for (const int64_t concurrency : options_.concurrency) {
     std::vector<double>& us = block->us[StrCat(concurrency)];
-    for (int i = -options.warmup; i < options.block; ++i) {
+    for (int i = -options.warmup; i < options.block && !Cancelled(); ++i) {
       const int set = ((i % sets) + sets) % sets;
       KVR_ASSIGN_OR_RETURN(const double step, Step(block->side, concurrency, set));
       ++block->steps;
@@ -214,6 +283,9 @@ absl::StatusOr<DecodeComparison> DecodeBench::Compare(const DecodeAbOptions& giv
   DecodeComparison result{.block = options.block, .seed = options.seed};
   LiveComparison comparison(options.rules);
   const int session_rounds = options.rules.rounds > 0 ? options.rules.rounds : kLiveSessionRounds;
+  const int most = options.rules.ship         ? session_rounds * options.rules.sessions
+                   : options.rules.rounds > 0 ? options.rules.rounds
+                                              : kLiveRounds;
   const double start = Now();
 
   // A quick verdict goes on until every concurrency is decided: the first that lost would else
@@ -221,7 +293,6 @@ absl::StatusOr<DecodeComparison> DecodeBench::Compare(const DecodeAbOptions& giv
   const auto decided = [&] {
     if (options.rules.ship) return comparison.done();
     const LiveVerdict so_far = comparison.Judge();
-    const int most = options.rules.rounds > 0 ? options.rules.rounds : kLiveRounds;
     return comparison.rounds() >= most ||
            (!so_far.buckets.empty() &&
             std::none_of(so_far.buckets.begin(), so_far.buckets.end(), [](const LiveBucket& b) {
@@ -231,21 +302,31 @@ absl::StatusOr<DecodeComparison> DecodeBench::Compare(const DecodeAbOptions& giv
   for (int number = 0; !decided() && !(result.cancelled = Cancelled());) {
     if (options.rules.ship && comparison.rounds() % session_rounds == 0) {
       const int first = static_cast<int>(random() % 2);
-      KVR_RETURN_IF_ERROR(Load(first));
-      KVR_RETURN_IF_ERROR(Load(1 - first));
+      for (const int side : {first, 1 - first}) {
+        KVR_RETURN_IF_ERROR(Load(side));
+        KVR_RETURN_IF_ERROR(Capture(side));
+      }
     }
     const bool reversed = random() % 2 == 1;
     for (const bool middle : {false, true, true, false}) {
       if (Cancelled()) break;  // a round that is not whole decides nothing
       LiveBlock block{.number = number++, .side = middle != reversed ? 1 : 0};
       KVR_RETURN_IF_ERROR(TakeBlock(options, &block));
+      if (Cancelled()) break;
       result.throttle_bits |= device_->ThrottleBits();
       comparison.Add(block);
+    }
+    if (options_.progress != nullptr) {
+      options_.progress->Update({.phase = Phase::kMeasure,
+                                 .done = comparison.rounds(),
+                                 .total = most,
+                                 .current = "rounds of A and B"});
     }
   }
   for (int side = 0; side < 2 && !result.cancelled; ++side) {
     LiveBlock checks{.number = 0, .side = side};  // ends no round
     for (const int64_t concurrency : options_.concurrency) {
+      if ((result.cancelled = Cancelled())) break;
       KVR_ASSIGN_OR_RETURN(const DecodeOutputs outputs, Check(side, concurrency, 0));
       if (outputs.wrong_rows > 0) ++checks.errors;
       if (result.what.empty()) result.what = outputs.what;

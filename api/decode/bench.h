@@ -6,8 +6,13 @@
 // as a server has it that looks at the tokens.
 //
 //   KVR_ASSIGN_OR_RETURN(auto bench, DecodeBench::Open(*platform, options));
+//   KVR_RETURN_IF_ERROR(bench->Load());
+//   KVR_RETURN_IF_ERROR(bench->Fill());
 //   KVR_ASSIGN_OR_RETURN(DecodeRun run, bench->Run(/*side=*/0, /*concurrency=*/48));
 //   KVR_ASSIGN_OR_RETURN(DecodeComparison ab, bench->Compare(ab_options));
+//
+// Open looks at the options alone, and refuses what does not fit into the device's free memory.
+// Load decides and builds what serves, so that it can be told before Fill takes its time.
 //
 // Run: C requests at once until n have max_tokens each. Then a step of every input set is checked:
 // no value that is not finite, padding empty, every byte the same in a second replay into poisoned
@@ -19,6 +24,7 @@
 // session has fresh loads of both sides, in random order. Afterwards one step of each concurrency
 // and side is checked; what is wrong makes it INVALID. Cancelled, it is judged by its whole rounds,
 // unchecked.
+// Cancelled, Load and Fill give kCancelled.
 //
 // Threading: one thread; `cancel` may be set from any. Ownership: the platform outlives it.
 #pragma once
@@ -52,6 +58,7 @@ struct DecodeBenchOptions {
   DecodeContestant a;
   std::optional<DecodeContestant> b;
   const std::atomic<bool>* cancel = nullptr;
+  Progress* progress = nullptr;
 };
 inline constexpr int64_t kRequestsPerSlot = 4;
 
@@ -93,6 +100,8 @@ class DecodeBench {
   static absl::StatusOr<std::unique_ptr<DecodeBench>> Open(const Platform& platform,
                                                            const DecodeBenchOptions& options);
   ~DecodeBench();
+  absl::Status Load();
+  absl::Status Fill();
 
   const DeviceInfo& device() const { return device_->info(); }
   const DecodeStack& stack() const { return *stack_; }
@@ -107,7 +116,10 @@ class DecodeBench {
   DecodeBench(const Platform& platform, const DecodeBenchOptions& options)
       : platform_(platform), options_(options) {}
   int64_t RequestsOf(int64_t concurrency) const;
+  absl::Status CheckMemory() const;
   absl::Status Load(int side);
+  absl::Status Capture(int side);
+  absl::Status GoOn() const;                                      // kCancelled: no
   absl::StatusOr<double> Step(int side, int64_t batch, int set);  // microseconds
   // Two replays into poisoned outputs: wrong rows, a difference being one more.
   absl::StatusOr<DecodeOutputs> Check(int side, int64_t batch, int set);

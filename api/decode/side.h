@@ -15,6 +15,11 @@
 // An approximate variant serves where it was opted in to, or where a part names it with all of its
 // quality tunables.
 //
+// A list says each of these once: of two variants of an op, or two values of a tunable, neither
+// would be what was asked for. A tunable that is said is one of what serves then. What changes
+// another contestant may say otherwise than it: a variant takes the place of the other's with its
+// values, and tunables that came without one stay where the new variant has them.
+//
 // Threading, stream order: as the stack. Ownership: platform and stack outlive it. Errors: a part
 // that fits nothing; a shape that cannot be loaded; what a capture met.
 #pragma once
@@ -39,12 +44,14 @@
 namespace kvr {
 
 struct DecodeContestant {
-  std::string selection_file;      // empty: every key is served by the baseline
-  std::vector<std::string> parts;  // the others
+  std::string selection_file;        // empty: every key is served by the baseline
+  std::vector<std::string> parts;    // the others: --variant, --set
+  std::vector<std::string> changes;  // above the parts: --ab
   std::vector<ApproximateOptIn> approximate;
 };
-// Errors: it is no file, and names no op of the stack.
-absl::Status AddPart(std::string_view part, DecodeContestant* contestant);
+// A change of `contestant`. Errors: it is no file that can be read, and names no op of the stack.
+absl::Status AddChange(std::string_view part, DecodeContestant* contestant);
+bool NamesOp(std::string_view part);  // is it "OP/..." of an op of the stack?
 
 // What serves an op at some of the buckets.
 struct DecodeServed {
@@ -56,12 +63,13 @@ struct DecodeServed {
 
 class DecodeSide {
  public:
-  // Loads, freezes, captures.
+  // Loads: what serves is decided and built.
   static absl::StatusOr<std::unique_ptr<DecodeSide>> Open(const Platform& platform,
                                                           DecodeStack& stack,
                                                           const DecodeContestant& contestant,
                                                           absl::Span<const int64_t> buckets);
   ~DecodeSide();
+  absl::Status Capture();  // once the stack is filled; freezes
 
   // Enqueues a step; SetBatch of the stack says of how many rows.
   absl::Status Replay(int64_t bucket, int set) {
@@ -73,11 +81,13 @@ class DecodeSide {
   const std::vector<DroppedSelection>& dropped() const { return dropped_; }
 
  private:
-  explicit DecodeSide(DecodeStack& stack) : stack_(stack) {}
-  absl::Status Load(absl::Span<const int64_t> buckets);
+  DecodeSide(DecodeStack& stack, absl::Span<const int64_t> buckets)
+      : stack_(stack), buckets_(buckets.begin(), buckets.end()) {}
+  absl::Status Load();
   absl::Status Capture(int64_t bucket, int set);
 
   DecodeStack& stack_;
+  const std::vector<int64_t> buckets_;
   std::unique_ptr<Dispatcher> dispatcher_;
   std::vector<DroppedSelection> dropped_;
   std::vector<DecodeServed> served_;

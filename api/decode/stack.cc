@@ -19,53 +19,50 @@ constexpr int64_t kBlockBytes = int64_t{64} << 20;
 constexpr uint8_t kPoison = 0xFF;   // NaN in every float type
 constexpr uint8_t kPadding = 0xFF;  // -1 in every integer
 
-// Who has memory of its own for a tensor.
-enum class Share { kScalar, kAll, kLayer, kSet, kLayerOfSet };
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-struct Known {
+}  // namespace
+
+struct DecodeStack::Known {
   std::string_view op, tensor;
   Share share;
 };
-constexpr Known kKnown[] = {
-    {kDecodeAttention, "q_nope", Share::kSet},
-    {kDecodeAttention, "q_pe", Share::kSet},
-    {kDecodeAttention, "ckv_cache", Share::kLayer},
-    {kDecodeAttention, "kpe_cache", Share::kLayer},
-    {kDecodeAttention, "sparse_indices", Share::kLayerOfSet},
-    {kDecodeAttention, "sm_scale", Share::kScalar},
-    {kDecodeAttention, "output", Share::kLayer},
-    {kDecodeAttention, "lse", Share::kLayer},
-    {kDecodeMoe, "x", Share::kSet},
-    {kDecodeMoe, "router_logits", Share::kLayerOfSet},
-    {kDecodeMoe, "w13", Share::kLayer},
-    {kDecodeMoe, "w2", Share::kLayer},
-    {kDecodeMoe, "num_valid_tokens", Share::kAll},
-    {kDecodeMoe, "bias", Share::kLayerOfSet},
-    {kDecodeMoe, "scoring", Share::kScalar},
-    {kDecodeMoe, "renormalize", Share::kScalar},
-    {kDecodeMoe, "n_group", Share::kScalar},
-    {kDecodeMoe, "topk_group", Share::kScalar},
-    {kDecodeMoe, "routed_scaling_factor", Share::kScalar},
-    {kDecodeMoe, "out", Share::kLayer},
-    {kDecodeMoe, "expert_ids", Share::kLayer},
-    {kDecodeMoe, "expert_weights", Share::kLayer},
-};
 
-const Known* Find(std::string_view op, std::string_view tensor) {
+const DecodeStack::Known* DecodeStack::Find(std::string_view op, std::string_view tensor) {
+  static constexpr Known kKnown[] = {
+      {kDecodeAttention, "q_nope", Share::kSet},
+      {kDecodeAttention, "q_pe", Share::kSet},
+      {kDecodeAttention, "ckv_cache", Share::kLayer},
+      {kDecodeAttention, "kpe_cache", Share::kLayer},
+      {kDecodeAttention, "sparse_indices", Share::kLayerOfSet},
+      {kDecodeAttention, "sm_scale", Share::kScalar},
+      {kDecodeAttention, "output", Share::kLayer},
+      {kDecodeAttention, "lse", Share::kLayer},
+      {kDecodeMoe, "x", Share::kSet},
+      {kDecodeMoe, "router_logits", Share::kLayerOfSet},
+      {kDecodeMoe, "w13", Share::kLayer},
+      {kDecodeMoe, "w2", Share::kLayer},
+      {kDecodeMoe, "num_valid_tokens", Share::kAll},
+      {kDecodeMoe, "bias", Share::kLayerOfSet},
+      {kDecodeMoe, "scoring", Share::kScalar},
+      {kDecodeMoe, "renormalize", Share::kScalar},
+      {kDecodeMoe, "n_group", Share::kScalar},
+      {kDecodeMoe, "topk_group", Share::kScalar},
+      {kDecodeMoe, "routed_scaling_factor", Share::kScalar},
+      {kDecodeMoe, "out", Share::kLayer},
+      {kDecodeMoe, "expert_ids", Share::kLayer},
+      {kDecodeMoe, "expert_weights", Share::kLayer},
+  };
   const auto* const found =
       std::find_if(std::begin(kKnown), std::end(kKnown),
                    [&](const Known& known) { return known.op == op && known.tensor == tensor; });
   return found == std::end(kKnown) ? nullptr : found;
 }
 
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<DecodeStack>> DecodeStack::Create(
     const Catalog& catalog, Device& device, const DecodeStackOptions& options) {
   std::unique_ptr<DecodeStack> stack(new DecodeStack(device, options));
-  KVR_RETURN_IF_ERROR(stack->Fill(catalog));
+  KVR_RETURN_IF_ERROR(stack->Resolve(catalog));
   return stack;
 }
 
@@ -114,7 +111,40 @@ DecodeStack::Place DecodeStack::PlaceOf(std::string_view op_name, int tensor, in
   return {op_name, tensor, -1, -1};
 }
 
+int DecodeStack::Places(Share share, int layers) const {
+  switch (share) {
+    case Share::kLayer:
+      return layers;
+    case Share::kSet:
+      return options_.input_sets;
+    case Share::kLayerOfSet:
+      return layers * options_.input_sets;
+    case Share::kAll:
+      return 1;
+    case Share::kScalar:
+      break;
+  }
+  return 0;
+}
+
+int64_t DecodeStack::Needs(int layers) const {
+  int64_t bytes = 0;
+  for (const auto& [name, of] : ops_) {
+    for (size_t i = 0; i < of.shapes.size(); ++i) {
+      const std::string& tensor = of.operation->spec().tensor(static_cast<int>(i)).name;
+      bytes += Places(Find(name, tensor)->share, layers) * of.shapes[i].bytes();
+    }
+  }
+  return bytes;
+}
+
+absl::Status DecodeStack::GoOn() const {
+  if (options_.cancel == nullptr || !options_.cancel->load()) return absl::OkStatus();
+  return absl::CancelledError("interrupted while the stack was filled");
+}
+
 absl::StatusOr<void*> DecodeStack::Allocate(const Place& place) {
+  KVR_RETURN_IF_ERROR(GoOn());
   const Op& of = op(place.op);
   const int64_t bytes = of.shapes[static_cast<size_t>(place.tensor)].bytes();
   const absl::StatusOr<void*> memory = device_.Allocate(std::max<int64_t>(bytes, 1));
@@ -125,6 +155,12 @@ absl::StatusOr<void*> DecodeStack::Allocate(const Place& place) {
                  "ask for fewer --layers, or a smaller --shape");
   }
   memory_[place] = *memory;
+  if (options_.progress != nullptr) {
+    options_.progress->Update({.phase = Phase::kFill,
+                               .done = static_cast<int>(memory_.size()),
+                               .total = places_,
+                               .current = of.operation->spec().tensor(place.tensor).name});
+  }
   return *memory;
 }
 
@@ -160,7 +196,7 @@ void DecodeStack::KeepScalars(std::string_view op_name, const Drawing& drawing) 
   }
 }
 
-absl::Status DecodeStack::Fill(const Catalog& catalog) {
+absl::Status DecodeStack::Resolve(const Catalog& catalog) {
   for (const char* name : {kDecodeAttention, kDecodeMoe}) {
     KVR_ASSIGN_OR_RETURN(const Catalog::Op* found, catalog.FindOp(name));
     const OpSpec& spec = found->spec();
@@ -175,6 +211,15 @@ absl::Status DecodeStack::Fill(const Catalog& catalog) {
     ops_[name] = {found->operation.get(), TensorShapes(spec, axes), {}};
   }
   KVR_ASSIGN_OR_RETURN(stream_, device_.CreateStream());
+  return absl::OkStatus();
+}
+
+absl::Status DecodeStack::Fill() {
+  for (const auto& [name, one] : ops_) {
+    for (int i = 0; i < one.operation->spec().tensor_count(); ++i) {
+      places_ += Places(Find(name, one.operation->spec().tensor(i).name)->share, options_.layers);
+    }
+  }
   batches_.assign(static_cast<size_t>(options_.input_sets), options_.rows);
 
   // The largest first: where memory does not suffice, it is said soon.
@@ -215,6 +260,7 @@ absl::Status DecodeStack::FillLayers(std::string_view op_name, const Axes& block
       const std::vector<char>& values = drawing[static_cast<size_t>(tensor)];
       const int64_t step = static_cast<int64_t>(values.size());
       for (int64_t at = 0; at < bytes; at += step) {
+        KVR_RETURN_IF_ERROR(GoOn());
         KVR_RETURN_IF_ERROR(device_.CopyToDevice(static_cast<char*>(memory) + at, values.data(),
                                                  std::min(step, bytes - at), stream_));
       }

@@ -19,11 +19,16 @@
 // A batch smaller than its bucket is padded: indices of the further rows are -1, and
 // num_valid_tokens, on the device, is the batch.
 //
-// Threading: one thread. Stream order: everything on stream(). Ownership: the device outlives it,
-// it outlives launches and graphs on its memory. Capture safety: Tensors alone. Errors:
-// kResourceExhausted says for what.
+// Create allocates nothing: Needs() says how much Fill will, and Fill asks `cancel` between
+// tensors.
+//
+// Threading: one thread; `cancel` may be set from any. Stream order: everything on stream().
+// Ownership: the device outlives it, it outlives launches and graphs on its memory. Capture safety:
+// Tensors alone. Errors: kResourceExhausted says for what; kCancelled: Fill was stopped, and
+// nothing but the end may follow.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -37,6 +42,7 @@
 #include "core/device.h"
 #include "core/op.h"
 #include "registry/catalog.h"
+#include "tuner/progress.h"
 
 namespace kvr {
 
@@ -45,6 +51,8 @@ struct DecodeStackOptions {
   int layers = 4;
   int input_sets = 8;  // at least 2
   int64_t rows = 1;    // of the largest batch
+  const std::atomic<bool>* cancel = nullptr;
+  Progress* progress = nullptr;
 };
 
 // What one step wrote.
@@ -63,6 +71,9 @@ class DecodeStack {
   DecodeStack(const DecodeStack&) = delete;
   DecodeStack& operator=(const DecodeStack&) = delete;
 
+  int64_t Needs(int layers) const;  // bytes, of so many layers
+  absl::Status Fill();              // once, before all below
+
   const DecodeStackOptions& options() const { return options_; }
   Device& device() const { return device_; }
   Stream stream() const { return stream_; }
@@ -78,6 +89,10 @@ class DecodeStack {
   absl::StatusOr<DecodeOutputs> Outputs(int64_t bucket, int64_t batch);  // waits
 
  private:
+  // Who has memory of its own for a tensor.
+  enum class Share { kScalar, kAll, kLayer, kSet, kLayerOfSet };
+  struct Known;
+  static const Known* Find(std::string_view op, std::string_view tensor);
   struct Op {
     const Operation* operation = nullptr;
     std::vector<TensorView> shapes;  // of `rows` tokens
@@ -92,7 +107,8 @@ class DecodeStack {
 
   DecodeStack(Device& device, const DecodeStackOptions& options)
       : device_(device), options_(options) {}
-  absl::Status Fill(const Catalog& catalog);
+  absl::Status Resolve(const Catalog& catalog);
+  int Places(Share share, int layers) const;
   absl::Status FillLayers(std::string_view op, const Axes& block);
   absl::Status FillSets();
   absl::Status FillRouters();
@@ -100,6 +116,7 @@ class DecodeStack {
 
   absl::StatusOr<Drawing> Draw(std::string_view op, const Axes& axes, uint64_t seed) const;
   void KeepScalars(std::string_view op, const Drawing& drawing);
+  absl::Status GoOn() const;  // kCancelled: no
   absl::StatusOr<void*> Allocate(const Place& place);
   absl::Status Upload(const Place& place, const void* from);
 
@@ -110,6 +127,7 @@ class DecodeStack {
   Device& device_;
   const DecodeStackOptions options_;
   Stream stream_;
+  int places_ = 0;  // that are to be filled
   std::map<std::string_view, Op> ops_;
   std::map<Place, void*> memory_;                         // on the device
   std::vector<std::vector<std::vector<int32_t>>> slots_;  // sparse_indices by set, by layer

@@ -10,9 +10,11 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 SOURCE, BINARIES = sys.argv[1:3]
@@ -107,6 +109,73 @@ class Bench(unittest.TestCase):
         self.assertEqual(done.returncode, VERDICTS[report["verdict"]])
         self.assertEqual((report["kind"], report["seed"], report["rounds"], report["ship"]), ("ship", 3, 2, False))
         self.assertEqual([one["bucket"] for one in report["concurrencies"]], ["2", "3"])
+
+    def test_what_does_not_fit_is_refused_before_it_is_filled(self):
+        done = subprocess.run([os.path.join(BINARIES, "kvr"), "bench", "decode", "--device", "host", "--shape",
+                               "deepseek-v4-flash", "--layers", "1024", "--concurrency", "1"],
+                              env=self.environment, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertRegex(done.stderr, r"deepseek-v4-flash with 1024 layers needs \d+\.\d GB on .*, \d+\.\d GB are free")
+        self.assertIn("--shape tiny", done.stderr)
+
+    def test_auto_says_that_it_fell_to_the_host(self):
+        small = [one for one in SMALL if one not in ("--device", "host")]
+        done = subprocess.run([os.path.join(BINARIES, "kvr"), "bench", "decode", *small, "--concurrency", "1"],
+                              env=self.environment, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("no GPU answers", done.stdout)
+        self.assertRegex(done.stderr, r"(?m)^fill 1/\d+$")
+
+    def test_an_interrupted_run_claims_nothing(self):
+        long = [*SMALL, "--concurrency", "2"]
+        long[long.index("--max-tokens") + 1] = "1000000"
+        process = subprocess.Popen([os.path.join(BINARIES, "kvr"), "bench", "decode", *long], env=self.environment,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for line in process.stderr:
+            if line.startswith("measure"):
+                break
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, out + err)
+        self.assertIn("interrupted", err)
+        self.assertRegex(out, r"(?m)\| per-req~- \| p50 lat=- \| p99 - \|.* \| interrupted$")
+        for claim in ("nan", "checked"):
+            self.assertNotIn(claim, out)
+
+    def test_what_is_said_twice_is_refused(self):
+        w8, s3, ctas = "mla_sparse_decode/w8", "mla_sparse_decode/s3", "mla_sparse_decode/TARGET_CTAS"
+        for arguments, said in (
+            (["--ab", w8, "--ab", s3], "is said twice"),
+            (["--ab", w8 + "{TARGET_CTAS=256}", "--ab", ctas + "=512"], "is said twice"),
+            (["--variant", w8, "--variant", s3], "is said twice"),
+            (["--set", ctas + "=256", "--set", ctas + "=512"], "is said twice"),
+            (["--concurrency", "2,2"], "is said twice"),
+            (["--concurrency", "1,,2"], "between two commas"),
+            (["--ab", "same", "--ab", w8], "--ab same"),
+            (["--ab", "moe_decode/K0=2"], "has no tunable 'K0'"),
+            (["--ab", "mla_sparse_decode/baseline"], "B is A: nothing differs"),
+            (["--ab", "moe_decode/oea"], "--approximate"),
+            (["--ab", "/nope.json"], "cannot read /nope.json"),
+            (["--ab", ctas + "=7"], "--ab mla_sparse_decode/TARGET_CTAS=7: 7 is no value"),
+            (["--set", w8], "as in moe_decode/"),
+        ):
+            concurrency = [] if "--concurrency" in arguments else ["--concurrency", "1"]
+            done = self.decode(*concurrency, *arguments, code=2)
+            self.assertIn(said, done.stderr, arguments)
+            self.assertNotIn("agg=", done.stdout)
+
+    def test_approximate_results_are_called_so_with_the_command_that_checks_them(self):
+        opt_in = "moe_decode/oea{K0=1,K_MAX=0,P=1000,MAX_P=0,ACROSS_GROUPS=0}"
+        done = self.decode("--concurrency", "2", "--rounds", "1", "--ab", opt_in, code=None, COLUMNS="400")
+        for value in ("K0=1", "K_MAX=0", "P=1000", "MAX_P=0", "ACROSS_GROUPS=0"):
+            self.assertRegex(done.stdout, rf"approximate, moe_decode/oea{{.*\b{value}\b")
+        remark = done.stdout.index("B's results are approximate")
+        self.assertLess(remark, done.stdout.index("B against A:"))
+        command = re.search(r"`(kvr verify [^`]*)`", done.stdout[remark:])[1]
+        checked = subprocess.run(["bash", "-c", command], env=self.environment, capture_output=True, text=True,
+                                 check=False)
+        self.assertEqual(checked.returncode, 0, command + checked.stdout + checked.stderr)
 
     def test_wrong_input_says_what_would_be_right(self):
         for arguments, said in (

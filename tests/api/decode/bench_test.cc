@@ -46,10 +46,17 @@ class DecodeBenchTest : public ::testing::Test {
             .requests = 7,
             .max_tokens = 2};
   }
+  static absl::Status Ready(DecodeBench& bench) {
+    KVR_RETURN_IF_ERROR(bench.Load());
+    return bench.Fill();
+  }
   std::unique_ptr<DecodeBench> Open(const DecodeBenchOptions& options) {
     auto bench = DecodeBench::Open(*platform_, options);
     EXPECT_TRUE(bench.ok()) << bench.status();
-    return bench.ok() ? *std::move(bench) : nullptr;
+    if (!bench.ok()) return nullptr;
+    const absl::Status ready = Ready(**bench);
+    EXPECT_EQ(ready, absl::OkStatus());
+    return ready.ok() ? *std::move(bench) : nullptr;
   }
   std::string cache_;
   std::unique_ptr<Platform> platform_;
@@ -103,7 +110,7 @@ TEST_F(DecodeBenchTest, ASelectionFileServesUnderItsDigest) {
 
   DecodeBenchOptions options = Tiny();
   options.b = options.a;
-  ASSERT_EQ(AddPart(path, &*options.b), absl::OkStatus());
+  ASSERT_EQ(AddChange(path, &*options.b), absl::OkStatus());
   const std::unique_ptr<DecodeBench> bench = Open(options);
   ASSERT_NE(bench, nullptr);
   EXPECT_EQ(bench->side(0).served()[0].variant, "baseline");
@@ -164,26 +171,83 @@ TEST_F(DecodeBenchTest, BothSidesTakeAsManyStepsOfEachInputSet) {
 
 TEST_F(DecodeBenchTest, CancellingEndsItEarly) {
   DecodeBenchOptions options = Tiny();
-  const std::atomic<bool> cancel = true;
+  std::atomic<bool> cancel = false;
   options.cancel = &cancel;
   options.b = options.a;
   const std::unique_ptr<DecodeBench> bench = Open(options);
   ASSERT_NE(bench, nullptr);
+  cancel = true;
   const absl::StatusOr<DecodeRun> run = bench->Run(0, 3);
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_TRUE(run->cancelled);
   EXPECT_EQ(run->tokens, 0);
+  EXPECT_EQ(run->checked_steps, 0);
+  EXPECT_EQ(run->p50_step_us, 0);
   const absl::StatusOr<DecodeComparison> ab = bench->Compare({});
   ASSERT_TRUE(ab.ok()) << ab.status();
   EXPECT_TRUE(ab->cancelled);
   EXPECT_EQ(ab->verdict.verdict, stats::Verdict::kInconclusive);
 }
 
+TEST_F(DecodeBenchTest, WhatIsInterruptedWhileItIsFilledStopsBetweenTensors) {
+  class CancelAt : public Progress {
+   public:
+    explicit CancelAt(std::atomic<bool>* cancel) : cancel_(cancel) {}
+    void Update(const ProgressUpdate& update) override {
+      if (update.phase != Phase::kFill) return;
+      last_ = update;
+      if (update.done == 3) *cancel_ = true;
+    }
+    void Note(std::string_view) override {}
+    ProgressUpdate last_;
+
+   private:
+    std::atomic<bool>* const cancel_;
+  };
+  std::atomic<bool> cancel = false;
+  CancelAt progress(&cancel);
+  DecodeBenchOptions options = Tiny();
+  options.cancel = &cancel;
+  options.progress = &progress;
+  const auto bench = DecodeBench::Open(*platform_, options);
+  ASSERT_TRUE(bench.ok()) << bench.status();
+  EXPECT_EQ(Ready(**bench).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(progress.last_.done, 3);
+  EXPECT_GT(progress.last_.total, 3);
+}
+
+TEST_F(DecodeBenchTest, WhatDoesNotFitIsRefusedBeforeItIsFilled) {
+  DecodeBenchOptions options = Tiny();
+  options.shape.moe["num_experts"] = 256;
+  options.shape.moe["hidden"] = 1 << 16;
+  options.shape.moe["inner"] = 1 << 16;
+  options.shape.moe["gate_up"] = 1 << 17;
+  options.layers = 8;
+  const absl::Status status = DecodeBench::Open(*platform_, options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("tiny with 8 layers needs 56"), HasSubstr("GB are free")));
+}
+
+TEST_F(DecodeBenchTest, AVariantTakesThePlaceOfTheOthersWithItsValues) {
+  DecodeBenchOptions options = Tiny();
+  options.a.parts = {"mla_sparse_decode/w8{TARGET_CTAS=512}", "mla_sparse_decode/MIN_CHUNK=16"};
+  options.b = options.a;
+  options.b->changes = {"mla_sparse_decode/w8"};
+  const auto bench = DecodeBench::Open(*platform_, options);
+  ASSERT_TRUE(bench.ok()) << bench.status();
+  ASSERT_EQ((*bench)->Load(), absl::OkStatus());
+  EXPECT_EQ((*bench)->side(0).served()[0].config.at("TARGET_CTAS"), 512);
+  EXPECT_NE((*bench)->side(1).served()[0].config.at("TARGET_CTAS"), 512);
+  EXPECT_EQ((*bench)->side(1).served()[0].config.at("MIN_CHUNK"), 16);
+}
+
 TEST_F(DecodeBenchTest, WrongOptionsSayWhatWouldBeRight) {
   const auto refusal = [&](auto change) {
     DecodeBenchOptions options = Tiny();
     change(options);
-    return std::string(DecodeBench::Open(*platform_, options).status().message());
+    const auto bench = DecodeBench::Open(*platform_, options);
+    return std::string((bench.ok() ? (*bench)->Load() : bench.status()).message());
   };
   using O = DecodeBenchOptions;
   EXPECT_THAT(refusal([](O& o) { o.concurrency = {513}; }), HasSubstr("1 to 512"));
@@ -196,7 +260,7 @@ TEST_F(DecodeBenchTest, WrongOptionsSayWhatWouldBeRight) {
   EXPECT_THAT(refusal([](O& o) { o.a.parts = {"mla_sparse_decode/TARGET_CTAS=7"}; }),
               HasSubstr("legal values"));
   DecodeContestant contestant;
-  EXPECT_THAT(std::string(AddPart("w8", &contestant).message()), HasSubstr("no selection file"));
+  EXPECT_THAT(std::string(AddChange("w8", &contestant).message()), HasSubstr("no selection file"));
 }
 
 TEST(DecodeShape, AxesAreChangedByName) {
