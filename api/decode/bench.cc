@@ -69,6 +69,8 @@ absl::Status CheckOptions(const DecodeBenchOptions& options) {
 absl::StatusOr<std::unique_ptr<DecodeBench>> DecodeBench::Open(const Platform& platform,
                                                                const DecodeBenchOptions& options) {
   KVR_RETURN_IF_ERROR(CheckOptions(options));
+  KVR_RETURN_IF_ERROR(CheckParts(options.a));
+  if (options.b) KVR_RETURN_IF_ERROR(CheckParts(*options.b));
   std::unique_ptr<DecodeBench> bench(new DecodeBench(platform, options));
   KVR_ASSIGN_OR_RETURN(bench->device_, platform.OpenDevice(options.device));
   if (bench->device().kind == "null") {
@@ -120,6 +122,12 @@ absl::Status DecodeBench::GoOn() const {
   return Cancelled() ? absl::CancelledError("interrupted") : absl::OkStatus();
 }
 
+void DecodeBench::Tell(const std::string& what, int done, int total) const {
+  if (options_.progress == nullptr) return;
+  options_.progress->Update(
+      {.phase = Phase::kMeasure, .done = done, .total = total, .current = what});
+}
+
 absl::Status DecodeBench::Load() {
   for (int side = 0; side < sides(); ++side) {
     KVR_RETURN_IF_ERROR(GoOn());
@@ -160,6 +168,7 @@ absl::Status DecodeBench::Capture(int side) {
   for (const int64_t concurrency : options_.concurrency) {
     for (int set = 0; set < options_.input_sets; ++set) {
       KVR_RETURN_IF_ERROR(GoOn());
+      Tell("first steps", set, options_.input_sets);
       KVR_RETURN_IF_ERROR(Step(side, concurrency, set).status());
     }
   }
@@ -198,6 +207,7 @@ absl::StatusOr<DecodeRun> DecodeBench::Run(int side, int64_t concurrency) {
   int set = 0;
   const auto next_set = [&] { return set = (set + 1) % options_.input_sets; };
   for (int i = 0; i < kWarmupSteps && !Cancelled(); ++i) {
+    Tell(StrCat("warm-up steps, C=", concurrency), i, kWarmupSteps);
     KVR_RETURN_IF_ERROR(Step(side, full, next_set()).status());
   }
 
@@ -249,6 +259,7 @@ absl::StatusOr<DecodeRun> DecodeBench::Run(int side, int64_t concurrency) {
   for (const int64_t batch : BatchesOf(run.concurrency, run.requests)) {
     for (int sample = 0; sample < (batch == full ? options_.input_sets : 1); ++sample) {
       if (Cancelled()) return run;
+      Tell(StrCat("checked steps, C=", concurrency), run.checked_steps, 0);
       KVR_ASSIGN_OR_RETURN(const DecodeOutputs outputs, Check(side, batch, sample));
       run.errors += outputs.wrong_rows;
       if (run.what.empty()) run.what = outputs.what;

@@ -119,7 +119,9 @@ class DecodeBench {
   absl::Status CheckMemory() const;
   absl::Status Load(int side);
   absl::Status Capture(int side);
-  absl::Status GoOn() const;                                      // kCancelled: no
+  absl::Status GoOn() const;  // kCancelled: no
+  // To who watches.
+  void Tell(const std::string& what, int done, int total) const;
   absl::StatusOr<double> Step(int side, int64_t batch, int set);  // microseconds
   // Two replays into poisoned outputs: wrong rows, a difference being one more.
   absl::StatusOr<DecodeOutputs> Check(int side, int64_t batch, int set);

@@ -147,6 +147,11 @@ absl::Status AddChange(std::string_view part, DecodeContestant* contestant) {
                "moe_decode/DEPTH=128");
 }
 
+absl::Status CheckParts(const DecodeContestant& contestant) {
+  KVR_RETURN_IF_ERROR(ParseParts(contestant.parts, "").status());
+  return ParseParts(contestant.changes, "--ab").status();
+}
+
 absl::StatusOr<std::unique_ptr<DecodeSide>> DecodeSide::Open(const Platform& platform,
                                                              DecodeStack& stack,
                                                              const DecodeContestant& contestant,

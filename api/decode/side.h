@@ -61,6 +61,9 @@ struct DecodeServed {
   std::vector<int64_t> buckets;
 };
 
+// Nothing is said twice. Open says so too, but may come late.
+absl::Status CheckParts(const DecodeContestant& contestant);
+
 class DecodeSide {
  public:
   // Loads: what serves is decided and built.
