@@ -5,6 +5,7 @@
 
 #include "core/status.h"
 #include "core/strings.h"
+#include "registry/opt_in.h"
 
 namespace kvr {
 
@@ -57,12 +58,8 @@ absl::StatusOr<InputSetPtr> InputSets::Get(const Operation& op, const AxisVector
 absl::StatusOr<OwnReference> InputSets::Own(const InputSet& set, const Variant& variant,
                                             const Config& config) {
   if (variant.semantics == Semantics::kExact) return OwnReference();
-  Config quality;
-  for (const Tunable& tunable : variant.tunables) {
-    if (tunable.scope == Scope::kQuality) quality[tunable.name] = config.at(tunable.name);
-  }
-  const std::string key = StrCat(set.seed, " ", variant.name, "@", variant.fingerprint.Hex(), "{",
-                                 ConfigText(quality), "}");
+  const std::string key =
+      StrCat(set.seed, " ", variant.fingerprint.Hex(), " ", OptInText(OptInFor(variant, config)));
   if (const auto known = own_.find(key); known != own_.end()) return known->second;
   if (variant.code == nullptr) {
     return Error(absl::StatusCode::kInternal,
