@@ -89,6 +89,13 @@ absl::Status CheckAgreement(const Overrides::ForOp* entry, const Variant& varian
   return absl::OkStatus();
 }
 
+// A config of `variant` that somebody consented to, with nothing set by hand against it.
+absl::Status CheckAllowed(const Overrides::ForOp* entry, const Variant& variant,
+                          const Config& config, const std::vector<ApproximateOptIn>& opt_ins) {
+  KVR_RETURN_IF_ERROR(CheckAgreement(entry, variant, opt_ins));
+  return CheckConsent(opt_ins, variant, config);
+}
+
 }  // namespace
 
 std::string EnvironmentName(std::string_view op) {
@@ -203,10 +210,7 @@ absl::StatusOr<Choice> Choose(const Catalog::Op& op, const Selection* selected,
     chosen.overridden = true;
   } else {
     if (selected != nullptr) {
-      choice.refused = CheckAgreement(entry, *selected->variant, opt_in);
-      if (choice.refused.ok()) {
-        choice.refused = CheckConsent(opt_in, *selected->variant, selected->config);
-      }
+      choice.refused = CheckAllowed(entry, *selected->variant, selected->config, opt_in);
     }
     if (selected != nullptr && choice.refused.ok()) {
       chosen.variant = selected->variant;
@@ -244,8 +248,7 @@ absl::StatusOr<Choice> Choose(const Catalog::Op& op, const Selection* selected,
   // The one gate: nothing passes with other values than those that were consented to.
   if (const bool by_hand = consent == nullptr && entry != nullptr && IsConsent(*entry, variant);
       !by_hand) {
-    absl::Status status = CheckAgreement(entry, variant, opt_in);
-    if (status.ok()) status = CheckConsent(opt_in, variant, chosen.config);
+    const absl::Status status = CheckAllowed(entry, variant, chosen.config, opt_in);
     if (!status.ok()) {
       return WithContext(StrCat(op.name(), " (", choice.why, ")"),
                          Error(absl::StatusCode::kInvalidArgument, What(status), Fix(status)));
