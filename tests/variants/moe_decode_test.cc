@@ -185,7 +185,7 @@ class Measured : public ::testing::Test {
     outputs[kExpertIds].data = ids.data();
     kvr_expected exact[3] = {};
     exact[kExpertIds] = {exact_ids.data(), unused.data(), 0};
-    std::vector<double> values(kMeasures);
+    std::vector<double> values(moe::kMeasures);
     char error[256] = {};
     const int code = Quality(generated.axes(), generated.inputs(), outputs, exact, values.data(),
                              error, sizeof error);
@@ -201,17 +201,17 @@ TEST_F(Measured, NothingChangesInAnExactResultWhateverTheOrder) {
 
 TEST_F(Measured, CountsTheTokensThatChangedAndTheMassTheyKept) {
   const std::vector<double> values = Measure({0, 1, 0, 2, -1, -1});
-  EXPECT_EQ(values[kExpertsChanged], 0.5);
-  EXPECT_NEAR(values[kMassKept], (1 + 0.6 / 0.7) / 2, 1e-6);
-  EXPECT_EQ(values[kActiveExperts], 3);
-  EXPECT_EQ(values[kActiveExpertsExact], 2);
+  EXPECT_EQ(values[moe::kExpertsChanged], 0.5);
+  EXPECT_NEAR(values[moe::kMassKept], (1 + 0.6 / 0.7) / 2, 1e-6);
+  EXPECT_EQ(values[moe::kActiveExperts], 3);
+  EXPECT_EQ(values[moe::kActiveExpertsExact], 2);
 }
 
 TEST_F(Measured, AnEmptySlotKeepsNothing) {
   const std::vector<double> values = Measure({0, -1, 0, -1, -1, -1});
-  EXPECT_EQ(values[kExpertsChanged], 1);
-  EXPECT_NEAR(values[kMassKept], 0.4 / 0.7, 1e-6);
-  EXPECT_EQ(values[kActiveExperts], 1);
+  EXPECT_EQ(values[moe::kExpertsChanged], 1);
+  EXPECT_NEAR(values[moe::kMassKept], 0.4 / 0.7, 1e-6);
+  EXPECT_EQ(values[moe::kActiveExperts], 1);
 }
 
 TEST_F(Measured, RefusesAnExpertThatThereIsNot) {

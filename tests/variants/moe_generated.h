@@ -7,11 +7,17 @@
 #include <cstdint>
 #include <vector>
 
+#include "variants/common/moe/quality.h"
+#include "variants/common/moe/route.h"
 #include "variants/moe_decode/inputs.h"
 #include "variants/moe_decode/op.h"
-#include "variants/moe_decode/route.h"
 
 namespace kvr::moe_decode {
+
+using moe::Choice;
+using moe::Router;
+using moe::RoutingInputs;
+using moe::Scoring;
 
 struct Shape {
   int64_t tokens = 16, experts = 128, top_k = 8, correlation = 675;

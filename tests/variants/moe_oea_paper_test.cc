@@ -11,10 +11,12 @@
 #include <vector>
 
 #include "tests/variants/moe_generated.h"
-#include "variants/moe_decode/oea/oea_route.h"
+#include "variants/common/moe/oea.h"
 
 namespace kvr::moe_decode {
 namespace {
+
+using moe::Opportunism;
 
 struct Spread {
   double mean = 0, deviation = 0;

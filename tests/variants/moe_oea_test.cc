@@ -12,11 +12,12 @@
 #include <vector>
 
 #include "tests/variants/moe_generated.h"
-#include "variants/moe_decode/oea/oea_route.h"
+#include "variants/common/moe/oea.h"
 
 namespace kvr::moe_decode {
 namespace {
 
+using moe::Opportunism;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
@@ -80,7 +81,7 @@ TEST(Oea, PhaseTwoStaysInTheTokensGroupsUnlessToldOtherwise) {
 }
 
 TEST(Oea, AnEmptyBatchTakesNothing) {
-  EXPECT_THAT(RouteTogether({.num_experts = 4, .top_k = 2}, {}, nullptr, 0), IsEmpty());
+  EXPECT_THAT(moe::RouteTogether({.num_experts = 4, .top_k = 2}, {}, nullptr, 0), IsEmpty());
 }
 
 // A batch and how it may be routed, in many shapes, scorings and seeds.
@@ -97,7 +98,7 @@ struct Drawn {
   std::vector<Choice> Vanilla() const {
     std::vector<Choice> choices;
     for (int64_t token = 0; token < tokens; ++token) {
-      choices.push_back(moe_decode::Route(router, logits.data() + token * router.num_experts));
+      choices.push_back(moe::Route(router, logits.data() + token * router.num_experts));
     }
     return choices;
   }

@@ -1,32 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "variants/moe_decode/inputs.h"
 
-#include "variants/common/errors.h"
+#include "variants/common/bfloat16.h"
+#include "variants/common/moe/experts.h"
 #include "variants/moe_decode/op.h"
 
 namespace kvr::moe_decode {
+namespace {
 
-int ReadRouting(const int64_t* axes, const kvr_tensor* inputs, RoutingInputs* routing, char* error,
-                size_t error_size) {
-  const int32_t valid = *static_cast<const int32_t*>(inputs[kNumValidTokens].data);
-  if (valid < 0 || valid > axes[kNumTokens]) {
-    return Fail(KVR_INVALID_ARGUMENT, error, error_size,
-                "num_valid_tokens is %d; give 0 to num_tokens, %lld", valid,
-                static_cast<long long>(axes[kNumTokens]));
-  }
+moe::Experts ReadExperts(const int64_t* axes, const kvr_tensor* inputs) {
+  const int64_t hidden = axes[kHidden], inner = axes[kInner];
+  const auto rows = [](const kvr_tensor& tensor, int64_t width) {
+    return [values = static_cast<const uint16_t*>(tensor.data), width](int64_t row, double* to) {
+      for (int64_t i = 0; i < width; ++i) to[i] = WidenBf16(values[row * width + i]);
+    };
+  };
+  const auto w13 = rows(inputs[kW13], hidden), w2 = rows(inputs[kW2], inner);
+  return {.num_tokens = axes[kNumTokens],
+          .hidden = hidden,
+          .inner = inner,
+          .count = axes[kNumExperts],
+          .token = rows(inputs[kX], hidden),
+          .gate = [=](int64_t e, int64_t row, double* to) { w13(e * 2 * inner + row, to); },
+          .up = [=](int64_t e, int64_t row, double* to) { w13((e * 2 + 1) * inner + row, to); },
+          .down = [=](int64_t e, int64_t row, double* to) { w2(e * hidden + row, to); },
+          .activate = [](int64_t, double gate, double up) { return moe::Silu(gate) * up; }};
+}
+
+}  // namespace
+
+int ReadRouting(const int64_t* axes, const kvr_tensor* inputs, moe::RoutingInputs* routing,
+                char* error, size_t error_size) {
   routing->router = {
       .num_experts = axes[kNumExperts],
       .top_k = axes[kTopK],
-      .scoring = static_cast<Scoring>(axes[kScoring]),
+      .scoring = static_cast<moe::Scoring>(axes[kScoring]),
       .renormalize = axes[kRenormalize] != 0,
       .n_group = axes[kNumGroups],
       .topk_group = axes[kTopkGroup],
       .scaling_factor = *static_cast<const float*>(inputs[kRoutedScalingFactor].data),
       .bias = static_cast<const float*>(inputs[kBias].data)};
   routing->num_tokens = axes[kNumTokens];
-  routing->valid = valid;
+  routing->valid = *static_cast<const int32_t*>(inputs[kNumValidTokens].data);
   routing->router_logits = static_cast<const float*>(inputs[kRouterLogits].data);
-  return KVR_OK;
+  routing->end_expert = axes[kNumExperts];
+  return moe::CheckValid(*routing, error, error_size);
+}
+
+void Expect(const int64_t* axes, const kvr_tensor* inputs, const std::vector<moe::Choice>& choices,
+            int threads, kvr_expected* outputs) {
+  moe::ComputeExperts(ReadExperts(axes, inputs), choices, threads, &outputs[kOut]);
+  moe::ExpectChoices(choices, axes[kTopK], &outputs[kExpertIds], &outputs[kExpertWeights]);
 }
 
 }  // namespace kvr::moe_decode

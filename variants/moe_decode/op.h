@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// moe_decode: the routed experts of one decode step. A token's experts e, chosen by route.h from
-// its router logits, each compute
+// moe_decode: the routed experts of one decode step. A token's experts e, chosen by
+// variants/common/moe/route.h from its router logits, each compute
 //
 //   h = silu(x . w13[e, :inner]) * (x . w13[e, inner:])     out = sum weight_e * (h . w2[e])
 //
@@ -46,27 +46,15 @@ enum Input {
 };
 enum OutputTensor { kOut, kExpertIds, kExpertWeights };
 
-// Quality measures; each over the tokens that are not padding.
-enum Measure {
-  kExpertsChanged,      // share of them whose set of experts is not the exact one
-  kMassKept,            // mean of: scores of the chosen experts, over those of the exact ones
-  kActiveExperts,       // experts that any of them takes
-  kActiveExpertsExact,  // that any would take in an exact result
-  kMeasures
-};
-
 // x is N(0, 1) rounded to bf16, weights N(0, 1) scaled by a power of two near 1 / sqrt(fan-in).
-// The tokens' router logits share a part, so that a batch's choices overlap as a trained router's
-// do: logit = 2 (rho common[expert] + sqrt(1 - rho^2) own[token, expert]), rho the axis
-// `correlation`. They are multiples of 1/64, so that ties occur and are exact, and drawn anew where
-// a choice of any variant would hang on the last bits of a score (Margin in route.h). With one seed
-// in four the last of more than two tokens is padding.
+// Router logits: variants/common/moe/generate.h, with the axis `correlation`. With one seed in four
+// the last of more than two tokens is padding.
 void Generate(const int64_t* axes, uint64_t seed, const kvr_tensor* inputs);
 
 int Reference(const int64_t* axes, const kvr_tensor* inputs, int threads, kvr_expected* outputs,
               char* error, size_t error_size);
 
-// values[measure] of what a kernel wrote to `outputs`.
+// values[measure] (variants/common/moe/quality.h) of what a kernel wrote to `outputs`.
 int Quality(const int64_t* axes, const kvr_tensor* inputs, const kvr_tensor* outputs,
             const kvr_expected* exact, double* values, char* error, size_t error_size);
 

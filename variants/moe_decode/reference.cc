@@ -3,7 +3,6 @@
 // The definition in float64: what each token's top_k experts (route.h) compute (experts.h).
 #include <vector>
 
-#include "variants/moe_decode/experts.h"
 #include "variants/moe_decode/inputs.h"
 #include "variants/moe_decode/op.h"
 
@@ -11,14 +10,18 @@ namespace kvr::moe_decode {
 
 int Reference(const int64_t* axes, const kvr_tensor* inputs, int threads, kvr_expected* outputs,
               char* error, size_t error_size) {
-  RoutingInputs routing;
+  moe::RoutingInputs routing;
   if (const int code = ReadRouting(axes, inputs, &routing, error, error_size)) return code;
-  std::vector<Choice> choices(routing.num_tokens);
-  for (int64_t token = 0; token < routing.valid; ++token) {
-    choices[token] = Route(routing.router, routing.LogitsOf(token));
-  }
-  ComputeExperts(axes, inputs, choices, threads, outputs);
+  Expect(axes, inputs, moe::RouteEach(routing), threads, outputs);
   return KVR_OK;
+}
+
+int Quality(const int64_t* axes, const kvr_tensor* inputs, const kvr_tensor* outputs,
+            const kvr_expected* exact, double* values, char* error, size_t error_size) {
+  moe::RoutingInputs routing;
+  if (const int code = ReadRouting(axes, inputs, &routing, error, error_size)) return code;
+  return moe::MeasureChoices(routing, static_cast<const int32_t*>(outputs[kExpertIds].data),
+                             exact[kExpertIds].expected, values, error, error_size);
 }
 
 }  // namespace kvr::moe_decode

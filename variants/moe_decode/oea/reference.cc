@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What this variant is held to: OEA's choices (oea_route.h), and the op's experts for them.
+// What this variant is held to: OEA's choices (variants/common/moe/oea.h), and the op's experts for
+// them.
 #include <utility>
 #include <vector>
 
 #include "kvr_plugin.h"
+#include "variants/common/moe/oea.h"
 #include "variants/common/operation.h"
-#include "variants/moe_decode/experts.h"
 #include "variants/moe_decode/inputs.h"
-#include "variants/moe_decode/oea/oea_route.h"
 #include "variants/moe_decode/op.h"
 
 namespace kvr::moe_decode {
@@ -19,17 +19,17 @@ enum Tunable { kK0 = 6, kKMax, kP, kMaxP, kAcrossGroups };
 
 int OeaReference(const int64_t* axes, const int64_t* tunables, const kvr_tensor* inputs,
                  int threads, kvr_expected* outputs, char* error, size_t error_size) {
-  RoutingInputs routing;
+  moe::RoutingInputs routing;
   if (const int code = ReadRouting(axes, inputs, &routing, error, error_size)) return code;
-  const Opportunism opportunism = {.k0 = tunables[kK0],
-                                   .k_max = tunables[kKMax],
-                                   .mass = tunables[kP],
-                                   .max_place = tunables[kMaxP],
-                                   .across_groups = tunables[kAcrossGroups] != 0};
-  std::vector<Choice> choices =
-      RouteTogether(routing.router, opportunism, routing.router_logits, routing.valid);
+  const moe::Opportunism opportunism = {.k0 = tunables[kK0],
+                                        .k_max = tunables[kKMax],
+                                        .mass = tunables[kP],
+                                        .max_place = tunables[kMaxP],
+                                        .across_groups = tunables[kAcrossGroups] != 0};
+  std::vector<moe::Choice> choices =
+      moe::RouteTogether(routing.router, opportunism, routing.router_logits, routing.valid);
   choices.resize(routing.num_tokens);  // padding
-  ComputeExperts(axes, inputs, choices, threads, outputs);
+  Expect(axes, inputs, choices, threads, outputs);
   return KVR_OK;
 }
 

@@ -2,7 +2,7 @@
 //
 // moe_route with opportunistic expert activation (arXiv 2511.02237), in one launch of one block. A
 // token first takes its best experts, and then others that some token of the batch has taken: their
-// weights are read anyway. oea_route.h states the algorithm.
+// weights are read anyway. variants/common/moe/oea.h states the algorithm.
 //
 //   1. Phase 1, a warp a token: scores, ranks, and the first kFirst experts, or as few as reach
 //      kMass thousandths of the scores' sum. Slots hold them, masks their marks (align.cuh).

@@ -1,24 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// How far a result's experts are from the exact ones, over the tokens that are not padding.
-#include <algorithm>
+#include "variants/common/moe/quality.h"
+
 #include <set>
 #include <vector>
 
 #include "variants/common/errors.h"
-#include "variants/moe_decode/inputs.h"
-#include "variants/moe_decode/op.h"
 
-namespace kvr::moe_decode {
+namespace kvr::moe {
 
-int Quality(const int64_t* axes, const kvr_tensor* inputs, const kvr_tensor* outputs,
-            const kvr_expected* exact, double* values, char* error, size_t error_size) {
-  RoutingInputs routing;
-  if (const int code = ReadRouting(axes, inputs, &routing, error, error_size)) return code;
+int CheckValid(const RoutingInputs& routing, char* error, size_t error_size) {
+  if (routing.valid >= 0 && routing.valid <= routing.num_tokens) return KVR_OK;
+  return Fail(KVR_INVALID_ARGUMENT, error, error_size,
+              "num_valid_tokens is %lld; give 0 to the batch's tokens, %lld",
+              static_cast<long long>(routing.valid), static_cast<long long>(routing.num_tokens));
+}
+
+std::vector<Choice> RouteEach(const RoutingInputs& routing) {
+  std::vector<Choice> choices(routing.num_tokens);
+  for (int64_t token = 0; token < routing.valid; ++token) {
+    choices[token] = Route(routing.router, routing.LogitsOf(token));
+  }
+  return choices;
+}
+
+int MeasureChoices(const RoutingInputs& routing, const int32_t* ids, const double* exact_ids,
+                   double* values, char* error, size_t error_size) {
   const int64_t top_k = routing.router.top_k;
-  const auto* const ids = static_cast<const int32_t*>(outputs[kExpertIds].data);
-  const double* const exact_ids = exact[kExpertIds].expected;
   std::set<int32_t> active, active_exact;
+  const auto add_computed = [&](const std::set<int32_t>& experts, std::set<int32_t>* to) {
+    for (const int32_t expert : experts) {
+      if (expert >= routing.first_expert && expert < routing.end_expert) to->insert(expert);
+    }
+  };
   int64_t changed = 0;
   double kept = 0;
   for (int64_t token = 0; token < routing.valid; ++token) {
@@ -42,8 +55,8 @@ int Quality(const int64_t* axes, const kvr_tensor* inputs, const kvr_tensor* out
     changed += chosen != best ? 1 : 0;
     const double exact_mass = mass(best);  // 0 where every score underflows
     kept += exact_mass > 0 ? mass(chosen) / exact_mass : 1;
-    active.merge(chosen);
-    active_exact.merge(best);
+    add_computed(chosen, &active);
+    add_computed(best, &active_exact);
   }
   const auto tokens = static_cast<double>(routing.valid);
   values[kExpertsChanged] = routing.valid > 0 ? static_cast<double>(changed) / tokens : 0;
@@ -53,4 +66,4 @@ int Quality(const int64_t* axes, const kvr_tensor* inputs, const kvr_tensor* out
   return KVR_OK;
 }
 
-}  // namespace kvr::moe_decode
+}  // namespace kvr::moe

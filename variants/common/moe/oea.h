@@ -20,9 +20,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "variants/moe_decode/route.h"
+#include "variants/common/moe/route.h"
 
-namespace kvr::moe_decode {
+namespace kvr::moe {
 
 struct Opportunism {
   int64_t k0 = 1;         // 1 to k_max
@@ -38,4 +38,4 @@ struct Opportunism {
 std::vector<Choice> RouteTogether(const Router& router, const Opportunism& opportunism,
                                   const float* logits, int64_t num_tokens);
 
-}  // namespace kvr::moe_decode
+}  // namespace kvr::moe

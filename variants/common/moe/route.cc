@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "variants/moe_decode/route.h"
+#include "variants/common/moe/route.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
-namespace kvr::moe_decode {
+namespace kvr::moe {
 namespace {
 
 // Values by which experts are chosen.
@@ -94,7 +94,7 @@ std::vector<int32_t> Ranked(const Router& router, std::span<const double> scores
 std::vector<double> Weights(const Router& router, std::span<const double> scores,
                             std::span<const int32_t> experts) {
   std::vector<double> weights;
-  double sum = 0;
+  double sum = router.epsilon;
   for (const int32_t expert : experts) sum += scores[expert];
   const double factor = router.scaling_factor / (router.renormalize ? sum : 1);
   for (const int32_t expert : experts) weights.push_back(scores[expert] * factor);
@@ -135,4 +135,4 @@ double Margin(const Router& router, const float* logits) {
   return margin;
 }
 
-}  // namespace kvr::moe_decode
+}  // namespace kvr::moe

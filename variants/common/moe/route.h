@@ -6,7 +6,8 @@
 //   ranked  by score + bias, best first; ties go to the lowest expert id
 //   groups  with n_group > 1 only experts of the token's topk_group best groups are ranked; a group
 //           is as good as the sum of its two best ranks' values
-//   weight  = score, without bias; renormalised over the chosen; times the scaling factor
+//   weight  = score, without bias; renormalised over the chosen (divided by their sum + epsilon);
+//           times the scaling factor
 //
 // Threading: pure functions.
 #pragma once
@@ -15,7 +16,7 @@
 #include <span>
 #include <vector>
 
-namespace kvr::moe_decode {
+namespace kvr::moe {
 
 enum class Scoring : int64_t { kSoftmax, kSigmoid, kSqrtSoftplus };
 
@@ -25,6 +26,7 @@ struct Router {
   bool renormalize = true;
   int64_t n_group = 1, topk_group = 1;
   double scaling_factor = 1;
+  double epsilon = 0;
   const float* bias = nullptr;  // [num_experts]; null: none
 };
 
@@ -46,7 +48,7 @@ std::vector<double> Weights(const Router& router, std::span<const double> scores
 Choice Route(const Router& router, const float* logits);
 
 // How far the nearest decision is from falling otherwise, of all that a routing by ranks may take
-// (Route; oea/oea_route.h), as a share of the values it is made from: the least difference of
+// (Route; oea.h), as a share of the values it is made from: the least difference of
 //
 //   unequal neighbours in the order of all experts, in the token's groups or not
 //   the last group kept and the first left out
@@ -57,4 +59,4 @@ Choice Route(const Router& router, const float* logits);
 // same ones.
 double Margin(const Router& router, const float* logits);
 
-}  // namespace kvr::moe_decode
+}  // namespace kvr::moe

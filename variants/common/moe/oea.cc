@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "variants/moe_decode/oea/oea_route.h"
+#include "variants/common/moe/oea.h"
 
 #include <algorithm>
 #include <numeric>
 
-namespace kvr::moe_decode {
+namespace kvr::moe {
 namespace {
 
 // How many of `ranked` phase 1 takes.
@@ -56,4 +56,4 @@ std::vector<Choice> RouteTogether(const Router& router, const Opportunism& oppor
   return choices;
 }
 
-}  // namespace kvr::moe_decode
+}  // namespace kvr::moe
