@@ -74,22 +74,44 @@ def decode_tables(rows):
     return lines
 
 
+def approximate_table(of_model):
+    """Speed and quality together; `against` is the fastest exact variant at the same shape."""
+    lines = []
+    for shape in shapes(of_model):
+        best = best_of(shape)
+        for row in [row for row in shape if "quality" in row]:
+            quality = row["quality"]
+            lines.append(f"| {row['num_tokens']} | {config_text(row)} | {row['active_experts']:g} of {best['active_experts']:g} | "
+                         f"{row['us']:.1f} | {100 * (row['us'] / best['us'] - 1):+.1f} % of {best['variant']} | "
+                         f"{quality['out.relative_error']:.3f} | {100 * quality['experts_changed']:.0f} % | "
+                         f"{quality['mass_kept']:.3f} |")
+    if not lines:
+        return []
+    return ["| tokens | approximate | active experts | µs | against | relative error | tokens changed | mass kept |",
+            "|--:|---|--:|--:|--:|--:|--:|--:|"] + lines + [""]
+
+
 def moe_tables(rows):
     lines = []
     for (model,), of_model in by(rows, "shape").items():
         scaled = next((f" ({row['scaled']})" for row in of_model if "scaled" in row), "")
         lines += [f"{model}{scaled}:", "",
-                  "| shape | tokens | active experts | stream µs | fastest µs | × stream | over µs | A/A | fastest |",
-                  "|---|--:|--:|--:|--:|--:|--:|--:|---|"]
+                  "| tokens | active experts | stream µs | fastest µs | × stream | over µs | A/A | topk µs | fastest |",
+                  "|--:|--:|--:|--:|--:|--:|--:|--:|---|"]
         for shape in shapes(of_model):
-            for row in [best_of(shape)] + [row for row in shape if row["semantics"] != "exact"]:
-                lines.append(f"| {row['shape']} | {row['num_tokens']} | {row['active_experts']:g} | {row['stream_us']:.1f} | "
-                             f"{row['us']:.1f} | {row['us'] / row['stream_us']:.2f} | {row['us'] - row['stream_us']:.1f} | "
-                             f"{spread(shape) if row['semantics'] == 'exact' else '–'} | {config_text(row)} |")
-        lines.append("")
+            row = best_of(shape)
+            baseline = next((f"{row['us']:.1f}" for row in shape if row["variant"] == "topk"), "–")
+            lines.append(f"| {row['num_tokens']} | {row['active_experts']:g} | {row['stream_us']:.1f} | "
+                         f"{row['us']:.1f} | {row['us'] / row['stream_us']:.2f} | {row['us'] - row['stream_us']:.1f} | "
+                         f"{spread(shape)} | {baseline} | {config_text(row)} |")
+        lines += [""] + approximate_table(of_model)
         fits = {"stream": [(row["active_experts"], row["stream_us"]) for row in exact(of_model)]}
         for (variant,), of_variant in by(of_model, "variant").items():
-            fits[variant] = [(row["active_experts"], row["us"]) for row in of_variant if "trouble" not in row]
+            timed = [row for row in of_variant if "trouble" not in row]
+            fits[variant] = [(row["active_experts"], row["us"]) for row in timed]
+            batches = by(timed, "num_tokens")
+            for (tokens,), of_batch in batches.items() if len(batches) > 1 else ():
+                fits[f"{variant}, {tokens} tokens"] = [(row["active_experts"], row["us"]) for row in of_batch]
         fitted = [(name, line_fit(points)) for name, points in fits.items()]
         if any(fit for _, fit in fitted):
             lines += ["| over active experts T | µs | R² |", "|---|---|--:|"]

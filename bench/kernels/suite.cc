@@ -88,12 +88,16 @@ KernelShape MoeShape(const Model& model, int64_t tokens, int64_t correlation) {
 }
 
 std::vector<KernelShape> MoeShapes() {
-  // As alike as the routers that the operation's generator is calibrated to.
-  constexpr int64_t kCorrelated = 675;
+  // As alike as the routers that the operation's generator is calibrated to; the others make a
+  // batch of the same size activate more and fewer experts.
+  constexpr int64_t kCalibrated = 675, kLess = 450, kMore = 850;
   std::vector<KernelShape> shapes;
   for (const Model& model : kModels) {
     for (const int64_t tokens : {1, 8, 16, 32, 64}) shapes.push_back(MoeShape(model, tokens, 0));
-    shapes.push_back(MoeShape(model, 16, kCorrelated));
+    shapes.push_back(MoeShape(model, 16, kCalibrated));
+  }
+  for (const int64_t correlation : {kLess, kMore}) {
+    shapes.push_back(MoeShape(kModels[0], 16, correlation));
   }
   return shapes;
 }
