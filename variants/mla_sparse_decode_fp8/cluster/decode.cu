@@ -7,9 +7,9 @@
 // other's shared memory (merge.cuh). A block has an SM to itself; its warps have different jobs,
 // and meet at barriers in shared memory alone:
 //
-//   4 gather warps   copy rows as they are, 584 bytes, up to kInFlight tiles ahead   (gather.cuh)
+//   4 gather warps   copy rows as they are, up to kInFlight tiles ahead              (gather.cuh)
 //   8 score warps    S = Q K^T, each kScoreRows of the rows and a part of the dims; a barrier;
-//                    softmax, each two heads                                         (scores.cuh)
+//                    softmax, each two heads                            (scores.cuh, softmax.cuh)
 //   8 value warps    O += P V, each a group of 64 dims                               (values.cuh)
 //
 //   gather   | tile 0 | tile 1 | tile 2 | ...
@@ -23,7 +23,7 @@
 // probabilities.
 //
 // What it asks of its input beyond the contract: queries within f16's range (65504), and scales of
-// values that lie within 2^20 of each other in a group of 64 dims, since what is smaller is lost.
+// a group of dims that lie within 2^20 of each other, since what is smaller is lost.
 // Probabilities are f16; README.md says what that costs where they are small.
 //
 // The kernel may begin before the one before it has ended, and touches no tensor until then.
@@ -37,11 +37,12 @@
 #include "layout.cuh"
 #include "merge.cuh"
 #include "scores.cuh"
+#include "softmax.cuh"
 #include "values.cuh"
 
 namespace mla {
 
-// q: [heads, 512] of the block's heads; lse: [heads]; sink: [heads] or null.
+// q: [heads, kKeyDims] of the block's heads; lse: [heads]; sink: [heads] or null.
 template <class Shape>
 KVR_DEVICE void ScoreTiles(typename Shape::Shared& shared, const Merge& merge, int tiles,
                            const __nv_bfloat16* q, const float* sink, float sm_scale, int heads,
@@ -69,7 +70,7 @@ KVR_DEVICE void ScoreTiles(typename Shape::Shared& shared, const Merge& merge, i
   Weigh<Shape>(shared, merge, softmax, own_sink, heads, lse);
 }
 
-// output: [heads, 512].
+// output: [heads, kDim].
 template <class Shape>
 KVR_DEVICE void AddValues(typename Shape::Shared& shared, const Merge& merge, int tiles, int heads,
                           __nv_bfloat16* output) {
@@ -82,12 +83,8 @@ KVR_DEVICE void AddValues(typename Shape::Shared& shared, const Merge& merge, in
     const auto& stage = shared.stages[ring.stage];
     const auto& probabilities = shared.probabilities[in.stage];
     kvr::WaitBarrier(&shared.filled[ring.stage], ring.parity);
-    if (group == kRopeGroup) {
-      values.RopeTile(stage, probabilities, &shared.scored[in.stage], in.parity);
-    } else {
-      values.Tile(stage, group, shared.factors[group], probabilities, &shared.scored[in.stage],
-                  in.parity);
-    }
+    values.Tile(stage, group, shared.factors[group], probabilities, &shared.scored[in.stage],
+                in.parity);
     __syncwarp();
     if (lane == 0) {
       kvr::Arrive(&shared.taken[in.stage]);
@@ -126,14 +123,14 @@ KVR_DEVICE void InitBarriers(typename Shape::Shared& shared, const Merge& merge)
 
 }  // namespace mla
 
-// q               [num_tokens, num_qo_heads, 512]
-// kv_cache        [pages, page_size, 584]; aligned to 16
+// q               [num_tokens, num_qo_heads, kKeyDims]
+// kv_cache        [pages, page_size, kTokenBytes]; aligned to 16; row.cuh has the row
 // sparse_indices  [num_tokens, topk]
 // topk_length     [num_tokens] or null
 // extra_kv_cache, extra_indices, extra_topk_length: the same of the second cache; null where
 //                 extra_topk is 0
 // sink            [num_qo_heads] or null
-// output          [num_tokens, num_qo_heads, 512]
+// output          [num_tokens, num_qo_heads, kDim]
 // lse             [num_tokens, num_qo_heads]
 // *_reciprocal    what divides by it (gather.cuh, merge.cuh); share: merge.cuh
 // Grid: splits x ceil(num_qo_heads / 16) x num_tokens, in clusters of `splits`.
@@ -171,7 +168,7 @@ __global__ void __launch_bounds__(mla::kThreads, 1)
   if (warp < kScoreWarps) {
     kvr::RaiseRegisters<Shape::kScoreRegisters>();
     kvr::WaitForPrimary();
-    ScoreTiles<Shape>(shared, merge, tiles, q + first_row * kDim,
+    ScoreTiles<Shape>(shared, merge, tiles, q + first_row * kKeyDims,
                       sink == nullptr ? nullptr : sink + first_head, sm_scale, heads,
                       lse + first_row);
     if (splits > 1) JoinParts<Shape>(shared, merge, heads, output + first_row * kDim);

@@ -9,7 +9,7 @@ namespace mla {
 
 // One of a token's lists and the cache it points into.
 struct List {
-  const uint8_t* cache;  // [pages, page_size, 584]
+  const uint8_t* cache;  // [pages, page_size, kTokenBytes]
   const int* indices;    // of this token
   int length;            // entries that count
   int page_size;
@@ -77,6 +77,7 @@ class Gather {
   static constexpr int kRows = kTile / kGatherWarps;      // of a tile
   static constexpr int kBatch = kvr::kWarpLanes / kRows;  // tiles
   static constexpr int kPieces = kRowBytes / 16;          // of a row
+  static constexpr int kPadPieces = kRowStride / 16 - kPieces;
 
   KVR_DEVICE static int Lane() { return kvr::LaneIndex(); }
   KVR_DEVICE static int FirstRow() { return kvr::WarpIndex() % kGatherWarps * kRows; }
@@ -94,33 +95,30 @@ class Gather {
     const bool first = position_ < topk_;
     const int at = first ? position_ : position_ - topk_;
     const bool keep = index_ >= 0 && at < (first ? main_.length : extra_.length);
-    const uint32_t slot = keep ? index_ : 0;
-    const int page_size = first ? main_.page_size : extra_.page_size;
-    // The quotient, or one less.
-    uint32_t page = __umulhi(slot, first ? main_.reciprocal : extra_.reciprocal);
-    int offset = slot - page * page_size;
-    if (offset >= page_size) ++page, offset -= page_size;
-    const uint8_t* base = (first ? main_.cache : extra_.cache) +
-                          static_cast<int64_t>(page) * (page_size * kTokenBytes);
-    row_ = keep ? reinterpret_cast<uint64_t>(base + offset * kRowBytes) : 0;
-    scales_ = base + page_size * kRowBytes + offset * kScaleBytes;
+    const RowAddress address(first ? main_.cache : extra_.cache,
+                             first ? main_.page_size : extra_.page_size,
+                             first ? main_.reciprocal : extra_.reciprocal, keep ? index_ : 0);
+    row_ = keep ? reinterpret_cast<uint64_t>(address.row) : 0;
+    scales_ = address.scales;
   }
 
   // `batch`: which of the tiles that row_ stands for.
   KVR_DEVICE void Copy(typename Shape::Stage& stage, int batch) const {
     if (Lane() / kRows == batch) {
       const int row = FirstRow() + Lane() % kRows;
-      kvr::CopyAsync8(stage.scales[row], scales_, row_ != 0);
+      if constexpr (kScaleBytes > 0) kvr::CopyAsync8(stage.scales[row], scales_, row_ != 0);
       stage.mask[row] = row_ != 0 ? 0.0f : -kvr::kInfinity;
     }
     int lane = Lane();
     asm volatile("" : "+r"(lane));  // else what follows is kept in registers for all i
 #pragma unroll
-    for (int i = 0; i < kRows * kPieces / kvr::kWarpLanes; ++i) {
-      const int piece = i * kvr::kWarpLanes + lane, row = piece * 1821 >> 16;  // piece / 36
+    for (int i = 0; i < (kRows * kPieces + kvr::kWarpLanes - 1) / kvr::kWarpLanes; ++i) {
+      const int piece = i * kvr::kWarpLanes + lane;
+      const int row = piece * ((1 << 16) / kPieces + 1) >> 16;  // piece / kPieces
       const uint64_t address = __shfl_sync(kvr::kAllLanes, row_, batch * kRows + row);
-      // A row of shared memory has a piece more.
-      kvr::CopyAsync16(stage.rows[FirstRow()] + (piece + row) * 16,
+      // The last turn may have lanes to spare.
+      if ((i + 1) * kvr::kWarpLanes > kRows * kPieces && piece >= kRows * kPieces) break;
+      kvr::CopyAsync16(stage.rows[FirstRow()] + (piece + row * kPadPieces) * 16,
                        reinterpret_cast<const uint8_t*>(address) + (piece - row * kPieces) * 16,
                        address != 0);
     }

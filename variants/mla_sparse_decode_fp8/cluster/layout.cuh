@@ -43,17 +43,14 @@ struct Shape {
   // Partial scores of a tile.
   using Scores = float[kParts][kHeads][kScoreStride];
 
-  struct Stage {
-    alignas(16) uint8_t rows[kTile][kRowStride];
-    alignas(16) uint8_t scales[kTile][kScaleBytes];
+  struct Stage : Rows<kTile> {
     alignas(16) float mask[kTile];  // 0, or -infinity for padding
   };
 
   // What the value warps need of a tile's scores.
   struct Probabilities {
-    alignas(16) uint16_t f16[kHeads][kProbStride];
-    alignas(16) uint16_t bf16[kHeads][kProbStride];
-    alignas(16) float rescale[kHeads];  // of the output so far
+    alignas(16) uint16_t tables[1 + kRopeIsValue][kHeads][kProbStride];  // f16; for RoPE, bf16
+    alignas(16) float rescale[kHeads];                                   // of the output so far
   };
 
   // A change of its size changes the manifest's smem.
@@ -76,10 +73,11 @@ struct Shape {
     alignas(16) uint4 parts[1];  // [splits][share][8]: of each owned unit, each block's part
   };
   // The manifest's: stage_bytes, score_bytes, probability_bytes, merge_bytes, barrier_bytes.
-  static_assert(sizeof(Shared) ==
-                kStages * kTile * (kRowStride + 8 + 4) + 2 * kParts * kHeads * (kTile + 4) * 4 +
-                    2 * (2 * kHeads * (kTile + 8) * 2 + 64) + 16 * kTile + 16 * 16 * 8 +
-                    16 * 8 * 4 + 16 * 16 * 4 + 64 + (2 * kStages + 8) * 8 + 16);
+  static_assert(sizeof(Shared) == kStages * kTile * (kRowStride + kScaleBytes + 4) +
+                                      2 * kParts * kHeads * (kTile + 4) * 4 +
+                                      2 * ((1 + kRopeIsValue) * kHeads * (kTile + 8) * 2 + 64) +
+                                      16 * kTile + 16 * 16 * 8 + 16 * 8 * 4 + 16 * 16 * 4 + 64 +
+                                      (2 * kStages + 8) * 8 + 16);
 };
 
 // The largest of the warp's floats, through integers that order as they do.

@@ -11,7 +11,7 @@
 // Values::exponent, in which none exceeds 2^16; for RoPE, which has no scales, one found here.
 #pragma once
 
-#include "scores.cuh"
+#include "softmax.cuh"
 #include "values.cuh"
 
 namespace mla {

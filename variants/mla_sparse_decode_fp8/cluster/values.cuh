@@ -13,10 +13,10 @@ namespace mla {
 // zipped byte by byte before they become f16, which gives pairs of tokens, as the product wants.
 //
 // A token's scale goes into its probabilities, 16 multiplications instead of 64. f16 has a narrow
-// range, so powers of two are taken relative to the largest scale of this group so far, which is
+// range, so scales are taken relative to a power of two that none of this group so far exceeds,
 // `exponent`, times 2^kHeadroom. A probability is at most 2^kSlack, so nothing exceeds 2^15; what
-// is lost below 2^-24 is at most 2^-31 of the largest row's value. The RoPE group has no scales,
-// and multiplies in bf16.
+// is lost below 2^-24 is at most 2^-30 of the largest row's value. RoPE, where it is a part of the
+// value, has no scales, and multiplies in bf16.
 template <class Shape>
 struct Values {
   static constexpr int kHeadroom = 7;
@@ -55,11 +55,21 @@ struct Values {
   // What `o` has to be multiplied by.
   KVR_DEVICE float Unit(bool rope) const { return rope ? 1.0f : PowerOfTwo(exponent - kHeadroom); }
 
-  // A tile of a group with scales. factors: [kTile / 2], this warp's own. Waits for `scored`, and
-  // until then for nothing but the rows.
+  // A tile of a group. factors: [kTile / 2], this warp's own. Waits for `scored`, and until then
+  // for nothing but the rows.
   KVR_DEVICE void Tile(const typename Shape::Stage& stage, int group, uint32_t* factors,
                        const typename Shape::Probabilities& probabilities, uint64_t* scored,
                        int parity) {
+    if constexpr (kRopeIsValue) {
+      if (group == kRopeGroup) return RopeTile(stage, probabilities, scored, parity);
+    }
+    CodeTile(stage, group, factors, probabilities, scored, parity);
+  }
+
+ private:
+  KVR_DEVICE void CodeTile(const typename Shape::Stage& stage, int group, uint32_t* factors,
+                           const typename Shape::Probabilities& probabilities, uint64_t* scored,
+                           int parity) {
     const int lane = kvr::LaneIndex(), g = lane / 4, t = lane % 4;
     const uint8_t* at = stage.rows[2 * t] + group * kGroupDims + 8 * g;
     uint2 v[kPrefetched][4];
@@ -69,17 +79,19 @@ struct Values {
     // Scales of a pair of tokens as f16; then those of the tokens that this lane multiplies (2 t,
     // 2 t + 1, + 8, + 9 of each step), which were stored side by side.
     const int pair = lane % (8 * kSteps);
-    const int low = stage.scales[2 * pair][group], high = stage.scales[2 * pair + 1][group];
+    Scale low, high;
+    LoadScales(stage, pair, group, low, high);
+    const int larger = max(Exponent(low), Exponent(high));
     float change = 1;
-    if (__any_sync(kvr::kAllLanes, max(low, high) > exponent)) {
-      const int largest = __reduce_max_sync(kvr::kAllLanes, max(low, high));
+    if (__any_sync(kvr::kAllLanes, larger > exponent)) {
+      const int largest = __reduce_max_sync(kvr::kAllLanes, larger);
       change = kvr::Exp2(static_cast<float>(exponent - largest));
       exponent = largest;
     }
-    const int bias = 127 + kHeadroom - exponent;
+    const int unit = 127 + kHeadroom - exponent;
     __syncwarp();
     factors[pair % 4 * (2 * kSteps) + pair / 4] =
-        kvr::PackF16x2(PowerOfTwo(low + bias), PowerOfTwo(high + bias));
+        kvr::PackF16x2(TimesPowerOfTwo(low, unit), TimesPowerOfTwo(high, unit));
     __syncwarp();
     uint32_t factor[2 * kSteps];
 #pragma unroll
@@ -93,7 +105,7 @@ struct Values {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       uint32_t b[4];
-      LoadProbabilities(probabilities.f16, step, b);
+      LoadProbabilities(probabilities.tables[0], step, b);
       b[0] = MultiplyF16x2(b[0], factor[2 * step]),
       b[1] = MultiplyF16x2(b[1], factor[2 * step + 1]);
       b[2] = MultiplyF16x2(b[2], factor[2 * step]),
@@ -113,7 +125,7 @@ struct Values {
     }
   }
 
-  // The same of the RoPE group.
+  // The same of the RoPE group, which is not scaled.
   KVR_DEVICE void RopeTile(const typename Shape::Stage& stage,
                            const typename Shape::Probabilities& probabilities, uint64_t* scored,
                            int parity) {
@@ -127,7 +139,7 @@ struct Values {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       uint32_t b[4];
-      LoadProbabilities(probabilities.bf16, step, b);
+      LoadProbabilities(probabilities.tables[1], step, b);
       uint4(&w)[4] = v[step % kRopeBuffers];
       if (step >= kRopePrefetched) LoadTokens(at, step, w);
       const uint32_t words[4][4] = {{w[0].x, w[0].y, w[0].z, w[0].w},
@@ -146,7 +158,6 @@ struct Values {
     }
   }
 
- private:
   // Steps whose rows are read while scoring goes on: as many as fit into registers.
   static constexpr bool kManyRegisters = Shape::kValueRegisters > kRegisters;
   static constexpr int kPrefetched = kManyRegisters ? kSteps : 1;
