@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cluster and wide, mla_sparse_decode_fp8 for Hopper: their plans, and what is promised of the
-// binaries. What they compute is for `kvr verify` on such a GPU.
+// cluster and wide, the fp8 MLA ops for Hopper: their plans, and what is promised of the binaries.
+// What they compute is for `kvr verify` on such a GPU.
 #include <gtest/gtest.h>
 
 #include <string>
 
+#include "core/strings.h"
 #include "jit/jit.h"
 #include "jit/nvrtc/nvrtc.h"
 #include "tests/variants/problem.h"
@@ -14,13 +15,16 @@ namespace kvr {
 namespace {
 
 constexpr int64_t kSmemPerBlock = 232448;  // of an H200
-constexpr const char* kOp = "mla_sparse_decode_fp8";
 
-class MlaFp8Hopper : public ::testing::TestWithParam<const char*> {
+struct Case {
+  const char *op, *variant;
+};
+
+class MlaFp8Hopper : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     for (const VariantPtr& variant : ScanBuiltins().variants) {
-      if (variant->op == kOp && variant->name == GetParam()) variant_ = variant;
+      if (variant->op == GetParam().op && variant->name == GetParam().variant) variant_ = variant;
     }
     ASSERT_NE(variant_, nullptr);
   }
@@ -39,9 +43,10 @@ class MlaFp8Hopper : public ::testing::TestWithParam<const char*> {
     return plan;
   }
 
-  int64_t heads_of_a_block() const { return std::string(GetParam()) == "wide" ? 64 : 16; }
+  bool wide() const { return std::string(GetParam().variant) == "wide"; }
+  int64_t heads_of_a_block() const { return wide() ? 64 : 16; }
 
-  const std::unique_ptr<Operation> op_ = BuiltinOperation(kOp);
+  const std::unique_ptr<Operation> op_ = BuiltinOperation(GetParam().op);
   VariantPtr variant_;
 };
 
@@ -97,12 +102,17 @@ TEST_P(MlaFp8Hopper, DefaultsCompileForHopper) {
   ASSERT_EQ(built->binary->kernels.size(), 1u);
   const KernelResources& resources = built->binary->kernels[0].resources;
   // All of the block's registers at its entry; the warps share them out afterwards.
-  EXPECT_EQ(resources.registers, std::string(GetParam()) == "wide" ? 128 : 96);
+  EXPECT_EQ(resources.registers, wide() ? 128 : 96);
   EXPECT_LE(resources.spill_bytes, 96);
 }
 
-INSTANTIATE_TEST_SUITE_P(, MlaFp8Hopper, ::testing::Values("cluster", "wide"),
-                         [](const auto& variant) { return std::string(variant.param); });
+INSTANTIATE_TEST_SUITE_P(, MlaFp8Hopper,
+                         ::testing::Values(Case{"mla_sparse_decode_fp8", "cluster"},
+                                           Case{"mla_sparse_decode_fp8", "wide"},
+                                           Case{"mla_sparse_decode_fp8_v32", "cluster"}),
+                         [](const auto& test) {
+                           return StrCat(test.param.op, "_", test.param.variant);
+                         });
 
 }  // namespace
 }  // namespace kvr

@@ -465,17 +465,26 @@ TEST_P(MlaFp8, OnlyRowsThatAListNamesAreNumbers) {
   EXPECT_NEAR(squares / (layout().key_dims() * (named.size() - named.count(-1))), 0.9, 0.3);
 }
 
-// A bundle holds all its files, so the two baselines hold the same ones twice.
-TEST(MlaFp8Baselines, DifferInTheRowAlone) {
-  const auto read = [](const std::string& op, const char* file) {
-    std::ifstream in(std::string(KVR_SOURCE_DIR "/variants/") + op + "/baseline/" + file);
+// A bundle holds all its files, so a variant of both layouts holds the same ones twice.
+void ExpectSameFiles(const std::string& variant, const std::vector<std::string>& files) {
+  const auto read = [&](const std::string& op, const std::string& file) {
+    std::ifstream in(KVR_SOURCE_DIR "/variants/" + op + "/" + variant + "/" + file);
     return std::string(std::istreambuf_iterator<char>(in), {});
   };
-  for (const char* file : {"tile.cuh", "scores.cuh", "softmax.cuh", "split.cu", "merge.cu"}) {
+  for (const std::string& file : files) {
     const std::string v4 = read("mla_sparse_decode_fp8", file);
     EXPECT_FALSE(v4.empty()) << file;
-    EXPECT_EQ(v4, read("mla_sparse_decode_fp8_v32", file)) << file;
+    EXPECT_EQ(v4, read("mla_sparse_decode_fp8_v32", file)) << variant << "/" << file;
   }
+}
+
+TEST(MlaFp8Layouts, BaselinesDifferInTheRowAlone) {
+  ExpectSameFiles("baseline", {"tile.cuh", "scores.cuh", "softmax.cuh", "split.cu", "merge.cu"});
+}
+
+TEST(MlaFp8Layouts, ClustersDifferInTheRowAndItsScoresAlone) {
+  ExpectSameFiles("cluster", {"basics.cuh", "decode.cu", "gather.cuh", "layout.cuh", "merge.cuh",
+                              "softmax.cuh", "values.cuh"});
 }
 
 INSTANTIATE_TEST_SUITE_P(, MlaFp8,
