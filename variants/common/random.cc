@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "variants/common/bfloat16.h"
+#include "variants/common/fp8.h"
 #include "variants/common/parallel.h"
 
 namespace kvr {
@@ -35,10 +36,15 @@ std::array<uint16_t, kQuantiles> MakeQuantiles() {
   return table;
 }
 
-}  // namespace
-
-void FillNormalBf16(const RandomStream& stream, std::span<uint16_t> out) {
+const std::array<uint16_t, kQuantiles>& Quantiles() {
   static const std::array<uint16_t, kQuantiles> quantiles = MakeQuantiles();
+  return quantiles;
+}
+
+// Each value is an entry of the table, all as likely.
+template <typename T>
+void FillFrom(const std::array<T, kQuantiles>& table, const RandomStream& stream,
+              std::span<T> out) {
   constexpr int64_t kValuesPerDraw = 4;  // 16 bits each
   constexpr int64_t kBlock = 1 << 18;
   const int64_t size = static_cast<int64_t>(out.size());
@@ -47,10 +53,23 @@ void FillNormalBf16(const RandomStream& stream, std::span<uint16_t> out) {
     for (int64_t i = block * kBlock; i < end; i += kValuesPerDraw) {
       uint64_t bits = stream.Bits(i / kValuesPerDraw);
       for (int64_t j = i; j < std::min(end, i + kValuesPerDraw); ++j, bits >>= 16) {
-        out[j] = quantiles[bits & 0xffff];
+        out[j] = table[bits & 0xffff];
       }
     }
   });
+}
+
+}  // namespace
+
+void FillNormalBf16(const RandomStream& stream, std::span<uint16_t> out) {
+  FillFrom(Quantiles(), stream, out);
+}
+
+void FillNormalE4m3(const RandomStream& stream, float factor, std::span<uint8_t> out) {
+  std::array<uint8_t, kQuantiles> codes;
+  std::transform(Quantiles().begin(), Quantiles().end(), codes.begin(),
+                 [&](uint16_t value) { return EncodeE4m3(WidenBf16(value) * factor); });
+  FillFrom(codes, stream, out);
 }
 
 }  // namespace kvr

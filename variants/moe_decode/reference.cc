@@ -21,7 +21,7 @@ int Quality(const int64_t* axes, const kvr_tensor* inputs, const kvr_tensor* out
   moe::RoutingInputs routing;
   if (const int code = ReadRouting(axes, inputs, &routing, error, error_size)) return code;
   return moe::MeasureChoices(routing, static_cast<const int32_t*>(outputs[kExpertIds].data),
-                             exact[kExpertIds].expected, values, error, error_size);
+                             axes[kTopK], exact[kExpertIds].expected, values, error, error_size);
 }
 
 }  // namespace kvr::moe_decode

@@ -121,13 +121,13 @@ void ComputeExperts(const Experts& experts, const std::vector<Choice>& choices, 
   });
 }
 
-void ExpectChoices(const std::vector<Choice>& choices, int64_t top_k, kvr_expected* ids,
+void ExpectChoices(const std::vector<Choice>& choices, int64_t slots, kvr_expected* ids,
                    kvr_expected* weights) {
   int64_t slot = 0;
   for (const Choice& choice : choices) {
     double largest = 0;
     for (const double weight : choice.weights) largest = std::max(largest, weight);
-    for (int64_t i = 0; i < top_k; ++i, ++slot) {
+    for (int64_t i = 0; i < slots; ++i, ++slot) {
       const bool chosen = i < static_cast<int64_t>(choice.experts.size());
       ids->expected[slot] = chosen ? choice.experts[i] : -1;
       weights->expected[slot] = chosen ? choice.weights[i] : 0;

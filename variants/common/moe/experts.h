@@ -41,8 +41,8 @@ inline double Silu(double x) { return x / (1 + std::exp(-x)); }
 void ComputeExperts(const Experts& experts, const std::vector<Choice>& choices, int threads,
                     kvr_expected* out);
 
-// ids and weights [choices, top_k]: slots beyond a token's choice hold -1 and 0.
-void ExpectChoices(const std::vector<Choice>& choices, int64_t top_k, kvr_expected* ids,
+// ids and weights [choices, slots]: those beyond a token's choice hold -1 and 0.
+void ExpectChoices(const std::vector<Choice>& choices, int64_t slots, kvr_expected* ids,
                    kvr_expected* weights);
 
 }  // namespace kvr::moe

@@ -23,9 +23,8 @@ std::vector<Choice> RouteEach(const RoutingInputs& routing) {
   return choices;
 }
 
-int MeasureChoices(const RoutingInputs& routing, const int32_t* ids, const double* exact_ids,
-                   double* values, char* error, size_t error_size) {
-  const int64_t top_k = routing.router.top_k;
+int MeasureChoices(const RoutingInputs& routing, const int32_t* ids, int64_t slots,
+                   const double* exact_ids, double* values, char* error, size_t error_size) {
   std::set<int32_t> active, active_exact;
   const auto add_computed = [&](const std::set<int32_t>& experts, std::set<int32_t>* to) {
     for (const int32_t expert : experts) {
@@ -36,7 +35,7 @@ int MeasureChoices(const RoutingInputs& routing, const int32_t* ids, const doubl
   double kept = 0;
   for (int64_t token = 0; token < routing.valid; ++token) {
     std::set<int32_t> chosen, best;
-    for (int64_t slot = token * top_k; slot < (token + 1) * top_k; ++slot) {
+    for (int64_t slot = token * slots; slot < (token + 1) * slots; ++slot) {
       if (ids[slot] < -1 || ids[slot] >= routing.router.num_experts) {
         return Fail(KVR_INVALID_ARGUMENT, error, error_size,
                     "token %lld has expert %d; experts are 0 to %lld, and -1 for none",

@@ -36,9 +36,9 @@ enum Measure {
 inline constexpr const char* kMeasureNames[kMeasures] = {"experts_changed", "mass_kept",
                                                          "active_experts", "active_experts_exact"};
 
-// values[measure] of the ids [num_tokens, top_k] that a kernel wrote.
-int MeasureChoices(const RoutingInputs& routing, const int32_t* ids, const double* exact_ids,
-                   double* values, char* error, size_t error_size);
+// values[measure] of the ids [num_tokens, slots] that a kernel wrote.
+int MeasureChoices(const RoutingInputs& routing, const int32_t* ids, int64_t slots,
+                   const double* exact_ids, double* values, char* error, size_t error_size);
 
 // Each token's top_k; padding takes none.
 std::vector<Choice> RouteEach(const RoutingInputs& routing);

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// moe_route with opportunistic expert activation (arXiv 2511.02237), in one launch. A token first
+// takes its best experts, and then others that some token of the batch has taken: their weights are
+// read anyway, by this rank or another. variants/common/moe/oea.h states the algorithm.
+//
+// Block 0 routes; each other block meanwhile widens a token to bf16 (order.cuh).
+//
+//   1. Phase 1, a warp a token: scores, ranks, and the first kFirst experts, or as few as reach
+//      kMass thousandths of the scores' sum. Slots hold them, a bit each is in the base.
+//   2. After a barrier the base is complete. Phase 2 adds nothing to it, so what the step reads is
+//      fixed here.
+//   3. Phase 2, a warp a token: what is in the base and not yet taken, best first, until the token
+//      has kMost experts or the ranks end. Then the weights, over all that it took, and the marks.
+//   4. After a barrier the pairs of this rank are sorted by expert (align.cuh).
+//
+// A warp that has one token alone keeps its scores; of several it computes them again.
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
+
+#include <kvr/device.cuh>
+
+#include "align.cuh"
+#include "order.cuh"
+#include "routing.cuh"
+
+namespace moe {
+
+// The place of an expert among those of `groups`, from 1.
+KVR_DEVICE int RankOf(const Router& router, const float* scores, unsigned groups, int expert) {
+  const float own = Value(router, scores, expert);
+  int better = 0;
+  for (int e = kvr::LaneIndex(); e < router.num_experts; e += kvr::kWarpLanes) {
+    const float value = Value(router, scores, e);
+    const bool before = value > own || (value == own && e < expert);
+    better += before && InGroups(router, groups, e) ? 1 : 0;
+  }
+  return 1 + static_cast<int>(__reduce_add_sync(kvr::kAllLanes, static_cast<unsigned>(better)));
+}
+
+}  // namespace moe
+
+// Arguments as in topk's route.cu.
+// kMost 0: top_k. kMass 1000: kFirst alone counts. kLastPlace 0: the ranks' end.
+// Grid: 1 + num_tokens blocks.
+template <int kWarps, int kFirst, int kMost, int kMass, int kLastPlace, int kAcrossGroups>
+__global__ void __launch_bounds__(kWarps* kvr::kWarpLanes)
+    moe_route(const float* routing_logits, const __nv_bfloat16* routing_bias,
+              const __nv_fp8_e4m3* hidden_states, const int* num_valid_tokens,
+              float routed_scaling_factor, __nv_bfloat16* x, int* segments, int* pair_expert,
+              float* pair_weight, int* pair_token, int* pair_position, int* expert_ids,
+              float* expert_weights, int num_tokens, int num_experts, int top_k, int n_group,
+              int topk_group, int local_offset, int num_local, int hidden) {
+  if (blockIdx.x > 0) {
+    const int64_t token = blockIdx.x - 1;
+    moe::WidenToken(hidden_states + token * hidden, x + token * hidden, hidden);
+    return;
+  }
+  extern __shared__ __align__(16) unsigned char shared_memory[];
+  auto* const all_scores = reinterpret_cast<float*>(shared_memory);  // [kWarps][2][num_experts]
+  const int words = moe::MaskWords(num_tokens);
+  auto* const masks = reinterpret_cast<unsigned*>(all_scores + kWarps * 2 * num_experts);
+  auto* const begins = reinterpret_cast<int*>(masks + num_local * words);  // [num_local]
+  auto* const base = reinterpret_cast<unsigned*>(begins + num_local);      // a bit an expert
+
+  const int lane = kvr::LaneIndex(), warp = kvr::WarpIndex();
+  const int threads = kWarps * kvr::kWarpLanes, thread = static_cast<int>(threadIdx.x);
+  for (int i = thread; i < num_local * words; i += threads) masks[i] = 0;
+  for (int i = thread; i * kvr::kWarpLanes < num_experts; i += threads) base[i] = 0;
+  __syncthreads();
+
+  const moe::Router router{routing_bias, num_experts, top_k,
+                           n_group,      topk_group,  routed_scaling_factor};
+  const moe::Local here{local_offset, num_local};
+  float* const scores = all_scores + warp * 2 * num_experts;
+  float* const values = scores + num_experts;
+  const int valid = num_valid_tokens == nullptr ? num_tokens : min(num_valid_tokens[0], num_tokens);
+  for (int token = warp; token < num_tokens; token += kWarps) {
+    int expert = -1;
+    if (token < valid) {
+      moe::Score(router, routing_logits + int64_t{token} * num_experts, scores);
+      const unsigned groups = moe::KeptGroups(router, scores);
+      float total = 0;
+      for (int e = lane; e < num_experts; e += kvr::kWarpLanes) {
+        const bool allowed = moe::InGroups(router, groups, e);
+        values[e] = allowed ? moe::Value(router, scores, e) : -kvr::kInfinity;
+        total += scores[e];
+      }
+      const float wanted = kMass / 1000.0f * kvr::WarpSum(total);
+      moe::Ranking ranking(values, num_experts);
+      float mass = 0;
+      for (int i = 0; i < kFirst && (kMass == 1000 || mass < wanted); ++i) {
+        const int next = ranking.Take();
+        if (next < 0) break;
+        if (lane == i) expert = next;
+        mass += scores[next];
+      }
+      if (expert >= 0) atomicOr(&base[expert / 32], 1u << expert % 32);
+      __syncwarp();  // the scores are free for the next token
+    }
+    if (lane < top_k) pair_expert[token * top_k + lane] = expert;
+  }
+  __syncthreads();
+
+  const int most = kMost == 0 ? top_k : kMost;
+  for (int token = warp; token < num_tokens; token += kWarps) {
+    int expert = lane < top_k ? pair_expert[token * top_k + lane] : -1;  // by this lane
+    float weight = 0;
+    if (token < valid) {
+      if (num_tokens > kWarps) {
+        moe::Score(router, routing_logits + int64_t{token} * num_experts, scores);
+      }
+      int count = __popc(__ballot_sync(kvr::kAllLanes, expert >= 0));
+      if (count < most) {
+        const bool all_groups = kAcrossGroups != 0 || n_group == 1;
+        const unsigned groups = all_groups ? kvr::kAllLanes : moe::KeptGroups(router, scores);
+        for (int e = lane; e < num_experts; e += kvr::kWarpLanes) {
+          const bool allowed =
+              (base[e / kvr::kWarpLanes] >> lane & 1) != 0 && moe::InGroups(router, groups, e);
+          values[e] = allowed ? moe::Value(router, scores, e) : -kvr::kInfinity;
+        }
+        __syncwarp();
+        if (expert >= 0) values[expert] = -kvr::kInfinity;
+        __syncwarp();
+        moe::Ranking ranking(values, num_experts);
+        for (; count < most; ++count) {
+          const int next = ranking.Take();
+          if (next < 0) break;
+          if (kLastPlace > 0 && moe::RankOf(router, scores, groups, next) > kLastPlace) break;
+          if (lane == count) expert = next;
+        }
+      }
+      weight = moe::Weight(router, scores, expert);
+      __syncwarp();  // the scores are free for the next token
+    }
+    moe::MarkToken(here, masks, words, expert, token);
+    if (lane < top_k) {
+      pair_expert[token * top_k + lane] = expert;
+      pair_weight[token * top_k + lane] = weight;
+    }
+    if (expert_ids != nullptr) expert_ids[token * kvr::kWarpLanes + lane] = expert;
+    if (expert_weights != nullptr) expert_weights[token * kvr::kWarpLanes + lane] = weight;
+  }
+  __syncthreads();
+  moe::SortPairs(here, masks, pair_expert, num_tokens, top_k, begins, segments, pair_token,
+                 pair_position);
+}
