@@ -6,14 +6,12 @@
 #include <set>
 #include <string>
 
+#include "bench/kernels/suite.h"
 #include "core/status.h"
 #include "core/strings.h"
 
 namespace kvr::bench {
 namespace {
-
-// What an expert is made of; 8 is the least that moe_decode admits.
-const Axes kSmallExpert = {{"hidden", 8}, {"inner", 8}, {"gate_up", 16}};
 
 struct Inputs {
   std::vector<TensorView> views;
@@ -51,8 +49,14 @@ int64_t DistinctExperts(absl::Span<const double> expert_ids) {
 absl::StatusOr<std::optional<int64_t>> ActiveExperts(const Operation& op, const Axes& axes,
                                                      uint64_t seed, const Candidate* candidate) {
   const OpSpec& spec = op.spec();
+  const MoeOp* const moe = FindMoe(spec.name);
+  if (moe == nullptr) {
+    return Error(absl::StatusCode::kInvalidArgument,
+                 StrCat("operation '", spec.name, "' has no experts that are known here"),
+                 "count active experts of a moe operation");
+  }
   Axes small = axes;
-  for (const auto& [name, value] : kSmallExpert) small[name] = value;
+  for (const auto& [name, value] : moe->smallest) small[name] = value;
   for (const AxisSpec& axis : spec.axes) {
     if (axis.is_const) small.erase(axis.name);
   }
@@ -61,7 +65,7 @@ absl::StatusOr<std::optional<int64_t>> ActiveExperts(const Operation& op, const 
   KVR_ASSIGN_OR_RETURN(const int ids, TensorOf(spec, "expert_ids"));
   KVR_RETURN_IF_ERROR(op.Load());
   KVR_ASSIGN_OR_RETURN(const Inputs inputs, Generated(op, resolved, seed));
-  if (*static_cast<const int32_t*>(inputs.views[valid].data) != axes.at("num_tokens")) {
+  if (*static_cast<const int32_t*>(inputs.views[valid].data) != axes.at(std::string(moe->tokens))) {
     return std::nullopt;
   }
   std::vector<ReferenceOutput> outputs;
@@ -79,7 +83,14 @@ absl::StatusOr<std::optional<int64_t>> ActiveExperts(const Operation& op, const 
   } else {
     KVR_ASSIGN_OR_RETURN(outputs, op.Reference(resolved, inputs.views, /*threads=*/1));
   }
-  return DistinctExperts(outputs[static_cast<size_t>(ids) - spec.inputs.size()].expected);
+  std::vector<double>& chosen = outputs[static_cast<size_t>(ids) - spec.inputs.size()].expected;
+  if (const auto local = axes.find("num_local_experts"); local != axes.end()) {
+    const int64_t first = axes.at("local_expert_offset"), end = first + local->second;
+    std::erase_if(chosen, [&](double id) {
+      return id < static_cast<double>(first) || id >= static_cast<double>(end);
+    });
+  }
+  return DistinctExperts(chosen);
 }
 
 absl::StatusOr<TypicalSeeds> FindTypicalSeeds(

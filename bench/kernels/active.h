@@ -24,8 +24,9 @@ namespace kvr::bench {
 // Different ids in `expert_ids`; negative ones are none.
 int64_t DistinctExperts(absl::Span<const double> expert_ids);
 
-// Of the input set of `seed`; nothing where it has padding tokens, so that its batch is smaller
-// than its shape says. `candidate` null: what is exact.
+// Of the input set of `seed`, this rank's alone where the op has experts of other ranks; nothing
+// where it has padding tokens, so that its batch is smaller than its shape says. `candidate` null:
+// what is exact.
 absl::StatusOr<std::optional<int64_t>> ActiveExperts(const Operation& op, const Axes& axes,
                                                      uint64_t seed, const Candidate* candidate);
 

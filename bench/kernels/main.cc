@@ -94,7 +94,7 @@ absl::Status AddRooflines(const Suite& suite, const Catalog& catalog, const Draw
     if (suite.roofline == Roofline::kGather) {
       KVR_ASSIGN_OR_RETURN(roofline.axes, GatherAxes(suite.op, record->axes));
     } else {
-      KVR_ASSIGN_OR_RETURN(roofline.axes, StreamAxes(record->axes, blocks));
+      KVR_ASSIGN_OR_RETURN(roofline.axes, StreamAxes(suite.op, record->axes, blocks));
       roofline.seeds.resize(1);  // what is streamed does not matter
     }
     KVR_ASSIGN_OR_RETURN(const AxisVector all, ResolveAxes(op->spec(), roofline.axes));

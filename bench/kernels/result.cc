@@ -35,7 +35,8 @@ Json ShapeFields(const Suite& suite, const ShapeRecord& record) {
     return row;
   }
   row["shape"] = record.shape.model;
-  row["num_tokens"] = record.axes.at("num_tokens");
+  const MoeOp* const moe = FindMoe(suite.op);
+  row["num_tokens"] = record.axes.at(std::string(moe == nullptr ? "num_tokens" : moe->tokens));
   return row;
 }
 

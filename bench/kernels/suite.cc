@@ -21,7 +21,7 @@ constexpr RowBytes kRows[] = {
     {"mla_sparse_decode_fp8", 584, 8},
     {"mla_sparse_decode_fp8_v32", 656, 0},
 };
-constexpr std::string_view kMoe = "moe_decode";
+constexpr std::string_view kMoe = "moe_decode", kMoeFp8 = "moe_decode_fp8";
 
 // The cache has so many slots for each one that a batch names: most rows are then read by one token
 // only, as in serving, where requests share little.
@@ -69,6 +69,9 @@ constexpr Model kModels[] = {
     {"deepseek-v4-flash", 48, 256, 6, 4096, 2048, 2},
 };
 
+// As alike as the routers that the operations' generator is calibrated to.
+constexpr int64_t kCalibrated = 675;
+
 KernelShape MoeShape(const Model& model, int64_t tokens, int64_t correlation) {
   KernelShape shape{.axes = {{"num_tokens", tokens},
                              {"num_experts", model.experts},
@@ -88,9 +91,8 @@ KernelShape MoeShape(const Model& model, int64_t tokens, int64_t correlation) {
 }
 
 std::vector<KernelShape> MoeShapes() {
-  // As alike as the routers that the operation's generator is calibrated to; the others make a
-  // batch of the same size activate more and fewer experts.
-  constexpr int64_t kCalibrated = 675, kLess = 450, kMore = 850;
+  // They make a batch of the same size activate more and fewer experts than kCalibrated does.
+  constexpr int64_t kLess = 450, kMore = 850;
   std::vector<KernelShape> shapes;
   for (const Model& model : kModels) {
     for (const int64_t tokens : {1, 8, 16, 32, 64}) shapes.push_back(MoeShape(model, tokens, 0));
@@ -107,7 +109,65 @@ std::vector<KernelShape> QuickMoeShapes() {
   return {MoeShape(kTiny, 1, 0), MoeShape(kTiny, 3, 0)};
 }
 
+// One rank of eight of DeepSeek-V3, as FlashInfer-Bench has it: 32 of 256 experts.
+KernelShape MoeFp8Shape(int64_t tokens, int64_t correlation) {
+  constexpr int64_t kBlock = 128, kHidden = 7168, kInner = 2048;
+  return {.axes = {{"seq_len", tokens},
+                   {"num_experts", 256},
+                   {"top_k", 8},
+                   {"n_group", 8},
+                   {"topk_group", 4},
+                   {"num_local_experts", 32},
+                   {"hidden_size", kHidden},
+                   {"intermediate_size", kInner},
+                   {"gemm1_out_size", 2 * kInner},
+                   {"num_hidden_blocks", kHidden / kBlock},
+                   {"num_intermediate_blocks", kInner / kBlock},
+                   {"num_gemm1_out_blocks", 2 * kInner / kBlock},
+                   {"correlation", correlation}},
+          .model = "deepseek-v3",
+          .scaled = "32 of 256 experts: one rank of eight"};
+}
+
+std::vector<KernelShape> MoeFp8Shapes() {
+  std::vector<KernelShape> shapes;
+  for (const int64_t tokens : {1, 8, 16, 32, 64}) shapes.push_back(MoeFp8Shape(tokens, 0));
+  shapes.push_back(MoeFp8Shape(16, kCalibrated));
+  return shapes;
+}
+
+std::vector<KernelShape> QuickMoeFp8Shapes() {
+  return {{.axes = {{"seq_len", 1}}, .model = "tiny"}, {.axes = {{"seq_len", 3}}, .model = "tiny"}};
+}
+
 }  // namespace
+
+const MoeOp* FindMoe(std::string_view op) {
+  static const auto* const ops = new std::array<MoeOp, 2>{{
+      {kMoe,
+       "num_tokens",
+       "hidden",
+       "inner",
+       "gate_up",
+       2,
+       {{"hidden", 8}, {"inner", 8}, {"gate_up", 16}}},
+      {kMoeFp8,
+       "seq_len",
+       "hidden_size",
+       "intermediate_size",
+       "gemm1_out_size",
+       1,
+       {{"hidden_size", 128},
+        {"intermediate_size", 128},
+        {"gemm1_out_size", 256},
+        {"num_hidden_blocks", 1},
+        {"num_intermediate_blocks", 1},
+        {"num_gemm1_out_blocks", 2}}},
+  }};
+  const auto found =
+      std::find_if(ops->begin(), ops->end(), [&](const MoeOp& known) { return known.name == op; });
+  return found == ops->end() ? nullptr : &*found;
+}
 
 std::string_view RooflineOp(Roofline roofline) {
   return roofline == Roofline::kGather ? "roofline_gather" : "roofline_stream";
@@ -121,12 +181,16 @@ std::vector<std::string> SuiteOps() {
   std::vector<std::string> ops;
   for (const RowBytes& row : kRows) ops.emplace_back(row.op);
   ops.emplace_back(kMoe);
+  ops.emplace_back(kMoeFp8);
   return ops;
 }
 
 absl::StatusOr<Suite> SuiteOf(std::string_view op, bool quick) {
   if (op == kMoe) {
     return Suite{std::string(op), Roofline::kStream, quick ? QuickMoeShapes() : MoeShapes()};
+  }
+  if (op == kMoeFp8) {
+    return Suite{std::string(op), Roofline::kStream, quick ? QuickMoeFp8Shapes() : MoeFp8Shapes()};
   }
   const std::vector<std::string> known = SuiteOps();
   if (std::find(known.begin(), known.end(), op) == known.end()) {
@@ -170,9 +234,16 @@ absl::StatusOr<Axes> GatherAxes(std::string_view op, const Axes& axes) {
   return gather;
 }
 
-absl::StatusOr<Axes> StreamAxes(const Axes& axes, int64_t blocks) {
-  constexpr int64_t kChunkBytes = 2048, kBf16 = 2;
-  const int64_t expert = kBf16 * axes.at("hidden") * (axes.at("gate_up") + axes.at("inner"));
+absl::StatusOr<Axes> StreamAxes(std::string_view op, const Axes& axes, int64_t blocks) {
+  constexpr int64_t kChunkBytes = 2048;
+  const MoeOp* const moe = FindMoe(op);
+  if (moe == nullptr) {
+    return Error(absl::StatusCode::kInvalidArgument,
+                 StrCat("operation '", op, "' has no experts that are known here"),
+                 "give a moe operation");
+  }
+  const auto at = [&](std::string_view name) { return axes.at(std::string(name)); };
+  const int64_t expert = moe->weight_bytes * at(moe->hidden) * (at(moe->gate_up) + at(moe->inner));
   if (expert % kChunkBytes != 0) {
     return Error(absl::StatusCode::kInvalidArgument,
                  StrCat("an expert of ", expert, " bytes is no multiple of ", kChunkBytes),

@@ -35,6 +35,14 @@ struct Suite {
   std::vector<KernelShape> shapes;
 };
 
+// What a moe operation calls the axes that count here, and a byte size.
+struct MoeOp {
+  std::string_view name, tokens, hidden, inner, gate_up;
+  int64_t weight_bytes;  // of one weight; scales are not counted
+  Axes smallest;         // the smallest expert that it admits
+};
+const MoeOp* FindMoe(std::string_view op);  // null: it is none
+
 std::vector<std::string> SuiteOps();
 
 // `quick`: a few tiny shapes that the host device is done with in seconds. Errors: an operation
@@ -48,7 +56,7 @@ absl::StatusOr<Suite> Restricted(Suite suite, const Axes& only, const std::strin
 // Axes of roofline_gather for one of the decode operations at `axes`, every one of them given.
 absl::StatusOr<Axes> GatherAxes(std::string_view op, const Axes& axes);
 // Axes of roofline_stream that reads `blocks` experts of a moe operation at `axes`. Errors: an
-// expert that is no multiple of 2 KiB.
-absl::StatusOr<Axes> StreamAxes(const Axes& axes, int64_t blocks);
+// operation that is none; an expert that is no multiple of 2 KiB.
+absl::StatusOr<Axes> StreamAxes(std::string_view op, const Axes& axes, int64_t blocks);
 
 }  // namespace kvr::bench

@@ -105,11 +105,19 @@ TEST(Suite, RooflinesReadWhatTheOperationsRead) {
     AllAxes("roofline_gather", *gather);
   }
   const Axes axes = AllAxes("moe_decode", {{"hidden", 2048}, {"inner", 768}, {"gate_up", 1536}});
-  const absl::StatusOr<Axes> stream = StreamAxes(axes, 52);
+  const absl::StatusOr<Axes> stream = StreamAxes("moe_decode", axes, 52);
   ASSERT_TRUE(stream.ok()) << stream.status();
-  const Axes all = AllAxes("roofline_stream", *stream);
-  EXPECT_EQ(all.at("num_blocks") * all.at("block_chunks") * all.at("chunk_words") * 4,
-            52 * 9437184);
+  const auto bytes = [](const Axes& of) {
+    const Axes all = AllAxes("roofline_stream", of);
+    return all.at("num_blocks") * all.at("block_chunks") * all.at("chunk_words") * 4;
+  };
+  EXPECT_EQ(bytes(*stream), 52 * 9437184);
+  const absl::StatusOr<Suite> fp8 = SuiteOf("moe_decode_fp8", false);
+  ASSERT_TRUE(fp8.ok()) << fp8.status();
+  const absl::StatusOr<Axes> one = StreamAxes("moe_decode_fp8", fp8->shapes.front().axes, 1);
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(bytes(*one), 3 * 7168 * 2048);
+  EXPECT_FALSE(StreamAxes("null", axes, 1).ok());
 }
 
 TEST(Active, CountsDifferentExpertsAndNoPadding) {
@@ -155,6 +163,20 @@ TEST(Active, IsThatOfTheInputSetItself) {
       EXPECT_EQ(*counted, DistinctExperts((*outputs)[1].expected)) << scoring << " " << seed;
     }
   }
+}
+
+TEST(Active, ExpertsOfOtherRanksAreNotCounted) {
+  const Operation& op = *OpNamed("moe_decode_fp8").operation;
+  const auto count = [&](int64_t offset, int64_t local) {
+    const Axes axes =
+        AllAxes("moe_decode_fp8", {{"local_expert_offset", offset}, {"num_local_experts", local}});
+    const absl::StatusOr<std::optional<int64_t>> active = ActiveExperts(op, axes, 4, nullptr);
+    EXPECT_TRUE(active.ok()) << active.status();
+    return active.ok() ? active->value_or(-1) : -1;
+  };
+  EXPECT_GT(count(0, 16), 0);
+  EXPECT_EQ(count(0, 16) + count(16, 16), count(0, 32));
+  EXPECT_EQ(count(32, 32), 0);
 }
 
 TEST(Active, AnApproximateVariantActivatesWhatItsOwnReferenceChooses) {
