@@ -4,7 +4,9 @@
 // that the caller brings.
 //
 //   loading    Load, PrepareStream, Publish compile, load and allocate. They serialise on a mutex,
-//              never run in a launch, and publish an immutable snapshot in one atomic store.
+//              never run in a launch, and publish an immutable snapshot in one atomic store. What
+//              Load compiles it compiles before it takes that mutex: who loads each operation on a
+//              thread of its own waits for the slowest kernel of all, not for that of each in turn.
 //   launching  Launch reads the snapshot: axes from the tensors, key, prepared entry, plan, kernel
 //              launches. No lock, no allocation, no string; wait-free while others load or publish.
 //   frozen     after Freeze() no launch compiles, loads or allocates. Publish still may: an

@@ -111,24 +111,36 @@ absl::StatusOr<LoadReport> Dispatcher::Load(std::string_view op, absl::Span<cons
                  StrCat("the registry is frozen: ", found->name(), " cannot be loaded now"),
                  "Thaw() first, or Load before Freeze()");
   }
+  struct Wanted {
+    std::vector<AxisVector> axes;   // of the shapes that the operation has
+    std::vector<LoadItem> refused;  // by position, where the status is not ok
+  };
+  const auto resolve = [&](const Generation& generation) {
+    Wanted wanted;
+    for (const Axes& shape : asked.empty() ? SelectedShapes(generation, *found)
+                                           : std::vector<Axes>(asked.begin(), asked.end())) {
+      absl::StatusOr<AxisVector> resolved = ResolveAxes(found->spec(), shape);
+      LoadItem& item = wanted.refused.emplace_back();
+      item.axes = shape;
+      item.status = resolved.status();
+      if (resolved.ok()) wanted.axes.push_back(*resolved);
+    }
+    return wanted;
+  };
+  // Compiled before the lock: loads of several operations, from several threads, do it together.
+  // Where another generation is published meanwhile, what that one wants is built below.
+  const std::shared_ptr<const Snapshot> earlier = impl_->Current();
+  const Loader::Part part = {earlier->ops[found->index].get(), resolve(*earlier->generation).axes};
+  const Loader::Ahead ahead = impl_->loader.BuildAhead(*earlier->generation, {&part, 1});
+
   const std::lock_guard<std::mutex> loading(impl_->loading);
   const std::shared_ptr<const Snapshot> before = impl_->Current();
   auto table = std::make_shared<OpTable>(*before->ops[found->index]);
-
-  const std::vector<Axes> shapes = asked.empty() ? SelectedShapes(*before->generation, *found)
-                                                 : std::vector<Axes>(asked.begin(), asked.end());
+  auto [axes, refused] = resolve(*before->generation);
   LoadReport report;
-  std::vector<AxisVector> axes;
-  std::vector<LoadItem> refused;  // by position, where the status is not ok
-  for (const Axes& shape : shapes) {
-    absl::StatusOr<AxisVector> resolved = ResolveAxes(found->spec(), shape);
-    LoadItem& item = refused.emplace_back();
-    item.axes = shape;
-    item.status = resolved.status();
-    if (resolved.ok()) axes.push_back(*resolved);
-  }
   int64_t workspace_bytes = 0;
-  impl_->loader.Add(*before->generation, axes, table.get(), &report, &workspace_bytes);
+  impl_->loader.Add(*before->generation, axes, table.get(), &report, &workspace_bytes,
+                    Loader::From::kAnywhere, ahead);
   // Back into the order asked for.
   std::vector<LoadItem> loaded = std::exchange(report.items, {});
   size_t next_loaded = 0;

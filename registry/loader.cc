@@ -48,7 +48,7 @@ std::string Loader::IdentityOf(const Selection& selection) {
                 ConfigText(selection.config), " ", selection.binary.Hex());
 }
 
-absl::StatusOr<Built> Loader::GetBinary(const OpSpec& op, const Selection& selection) {
+absl::StatusOr<Built> Loader::GetBinary(const OpSpec& op, const Selection& selection) const {
   const std::string& target = device_.info().target;
   // The very binary that was measured, where the cache has it: needs no compiler.
   if (selection.binary != Fingerprint{}) {
@@ -73,7 +73,7 @@ void Loader::PrepareBuilt(const OpSpec& op, Task* task) {
   if (ready.prepared.ok()) module = (*ready.prepared)->module();
 }
 
-void Loader::PrepareAll(const OpSpec& op, const Wanted& wanted, From from) {
+void Loader::PrepareAll(const OpSpec& op, const Wanted& wanted, From from, const Ahead& ahead) {
   std::vector<Task> tasks;
   for (const auto& [identity, selection] : wanted) {
     if (ready_.count(identity) > 0) continue;
@@ -87,7 +87,17 @@ void Loader::PrepareAll(const OpSpec& op, const Wanted& wanted, From from) {
                 "publish that generation again");
     }
   }
-  InParallel(tasks.size(), [&](size_t i) { tasks[i].built = GetBinary(op, *tasks[i].selection); });
+  std::vector<Task*> missing;
+  for (Task& task : tasks) {
+    const auto found = ahead.find(*task.identity);
+    if (found == ahead.end()) {
+      missing.push_back(&task);
+    } else {
+      task.built = found->second;
+    }
+  }
+  InParallel(missing.size(),
+             [&](size_t i) { missing[i]->built = GetBinary(op, *missing[i]->selection); });
 
   // A binary named by its key comes from elsewhere and may not load here (an object made for
   // another CPU). Where there is a compiler, its source does as well.
@@ -116,29 +126,21 @@ void Loader::PrepareAll(const OpSpec& op, const Wanted& wanted, From from) {
                                        task->ready.prepared.status());
   }
 
+  const std::lock_guard<std::mutex> lock(ready_mutex_);
   for (Task& task : tasks) {
     auto& outcomes = task.ready.prepared.ok() ? ready_ : failed_;
     outcomes.insert_or_assign(*task.identity, std::move(task.ready));
   }
 }
 
-void Loader::Add(const Generation& generation, const std::vector<AxisVector>& shapes,
-                 OpTable* table, LoadReport* report, int64_t* workspace_bytes, From from) {
-  const Catalog::Op& op = *table->op;
+std::vector<Loader::Work> Loader::ChooseAll(const Generation& generation, const OpTable& table,
+                                            const std::vector<AxisVector>& shapes,
+                                            Wanted* wanted) const {
+  const Catalog::Op& op = *table.op;
   const Generation::Op* selections = generation.FindOp(op.name());
-  failed_.clear();
-
-  // 1. What serves each shape's key.
-  struct Work {
-    AxisVector axes;
-    BucketedKey key;
-    absl::StatusOr<Choice> choice;
-    bool missed = false;
-  };
   std::vector<Work> work;
-  Wanted wanted;
   for (const AxisVector& axes : shapes) {
-    const BucketedKey key = table->policy.Bucket(axes);
+    const BucketedKey key = table.policy.Bucket(axes);
     const Selection* selected = generation.Find(op.name(), key);
     Work item{axes, key, Choose(op, selected, options_.overrides, options_.approximate)};
     if (item.choice.ok()) {
@@ -147,7 +149,7 @@ void Loader::Add(const Generation& generation, const std::vector<AxisVector>& sh
       const bool is_forced = forced != nullptr && !forced->variant.empty();
       const bool refused = !choice.refused.ok();
       item.missed = selections != nullptr && (selected == nullptr || refused) && !is_forced;
-      const std::string named = StrCat("{", AxesText(table->policy.Named(key)), "}");
+      const std::string named = StrCat("{", AxesText(table.policy.Named(key)), "}");
       if (item.missed && !refused) choice.why += StrCat(": no selection for ", named);
       if (item.missed && options_.miss_policy == MissPolicy::kError) {
         if (refused) {
@@ -160,17 +162,55 @@ void Loader::Add(const Generation& generation, const std::vector<AxisVector>& sh
             StrCat(op.name(), ": no selection for ", named, ", and the miss policy is 'error'"),
             "tune this key, or open with the miss policy 'baseline'");
       } else {
-        wanted.emplace(IdentityOf(choice.selection), choice.selection);
+        wanted->emplace(IdentityOf(choice.selection), choice.selection);
       }
     }
     work.push_back(std::move(item));
   }
+  if (op.baseline != nullptr) {
+    const Selection baseline = BaselineSelection(op);
+    wanted->emplace(IdentityOf(baseline), baseline);
+  }
+  return work;
+}
+
+Loader::Ahead Loader::BuildAhead(const Generation& generation, absl::Span<const Part> parts) const {
+  struct Build {
+    const OpSpec* op;
+    const Selection* selection;
+    absl::StatusOr<Built>* built;
+  };
+  Ahead ahead;
+  std::vector<Wanted> wanted(parts.size());  // stays as it is while `builds` points into it
+  std::vector<Build> builds;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    ChooseAll(generation, *parts[i].table, parts[i].shapes, &wanted[i]);
+    const std::lock_guard<std::mutex> lock(ready_mutex_);
+    for (const auto& [identity, selection] : wanted[i]) {
+      if (ready_.count(identity) > 0) continue;
+      const auto [slot, added] = ahead.emplace(identity, absl::UnknownError("not tried"));
+      if (added) builds.push_back({&parts[i].table->op->spec(), &selection, &slot->second});
+    }
+  }
+  InParallel(builds.size(),
+             [&](size_t i) { *builds[i].built = GetBinary(*builds[i].op, *builds[i].selection); });
+  return ahead;
+}
+
+void Loader::Add(const Generation& generation, const std::vector<AxisVector>& shapes,
+                 OpTable* table, LoadReport* report, int64_t* workspace_bytes, From from,
+                 const Ahead& ahead) {
+  const Catalog::Op& op = *table->op;
+  failed_.clear();
+
+  // 1. What serves each shape's key.
+  Wanted wanted;
+  std::vector<Work> work = ChooseAll(generation, *table, shapes, &wanted);
   const bool has_baseline = op.baseline != nullptr;
   const Selection baseline = has_baseline ? BaselineSelection(op) : Selection{};
-  if (has_baseline) wanted.emplace(IdentityOf(baseline), baseline);
 
   // 2. Binaries and modules, each once.
-  PrepareAll(op.spec(), wanted, from);
+  PrepareAll(op.spec(), wanted, from, ahead);
   const auto find = [&](const Selection& selection) -> const Ready& {
     const std::string identity = IdentityOf(selection);
     const auto it = ready_.find(identity);
@@ -274,6 +314,7 @@ void Loader::Add(const Generation& generation, const std::vector<AxisVector>& sh
 
 std::vector<PreparedPtr> Loader::Sweep(const absl::flat_hash_set<const Prepared*>& needed) {
   std::vector<PreparedPtr> given_up;
+  const std::lock_guard<std::mutex> lock(ready_mutex_);
   for (auto it = ready_.begin(); it != ready_.end();) {
     if (needed.contains(it->second.prepared->get())) {
       ++it;

@@ -4,12 +4,13 @@
 // Prepared it made until Sweep finds no table that has it, so a key met again, a swap back and a
 // rollback load nothing twice.
 //
-// Threading: externally serialised (the dispatcher's loading mutex); a build runs on several
-// threads inside. Ownership: holds modules until it dies.
+// Threading: externally serialised (the dispatcher's loading mutex), but for BuildAhead; a build
+// runs on several threads inside. Ownership: holds modules until it dies.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -28,10 +29,21 @@ class Loader {
 
   enum class From : uint8_t { kAnywhere, kMemory };  // kMemory: nothing is built or loaded
 
+  // Binaries by what they are for: made before their turn, held until it comes.
+  using Ahead = std::map<std::string, absl::StatusOr<Built>>;
+  struct Part {  // of what is to be loaded: shapes of one op
+    const OpTable* table;
+    std::vector<AxisVector> shapes;
+  };
+  // Builds, all at once, what Add would for these parts under `generation`, and changes nothing.
+  // From any thread: a compile need not hold up other loads.
+  Ahead BuildAhead(const Generation& generation, absl::Span<const Part> parts) const;
+
   // Adds `shapes` to `table` as `generation` selects for them; items[i] tells how shape i went.
   // Also loads the op's baseline. `*workspace_bytes` grows to what the plans need.
   void Add(const Generation& generation, const std::vector<AxisVector>& shapes, OpTable* table,
-           LoadReport* report, int64_t* workspace_bytes, From from = From::kAnywhere);
+           LoadReport* report, int64_t* workspace_bytes, From from = From::kAnywhere,
+           const Ahead& ahead = {});
 
   // Gives up what is not among `needed`, and returns it.
   std::vector<PreparedPtr> Sweep(const absl::flat_hash_set<const Prepared*>& needed);
@@ -51,17 +63,29 @@ class Loader {
     Ready ready = {};
   };
 
+  struct Work {  // what serves one shape's key
+    AxisVector axes;
+    BucketedKey key;
+    absl::StatusOr<Choice> choice;
+    bool missed = false;
+  };
+
   static std::string IdentityOf(const Selection& selection);
-  void PrepareAll(const OpSpec& op, const Wanted& wanted, From from);
-  absl::StatusOr<Built> GetBinary(const OpSpec& op, const Selection& selection);
+  // In the order of `shapes`; `wanted` gets every selection that any of them needs, and the op's
+  // baseline.
+  std::vector<Work> ChooseAll(const Generation& generation, const OpTable& table,
+                              const std::vector<AxisVector>& shapes, Wanted* wanted) const;
+  void PrepareAll(const OpSpec& op, const Wanted& wanted, From from, const Ahead& ahead);
+  absl::StatusOr<Built> GetBinary(const OpSpec& op, const Selection& selection) const;
   void PrepareBuilt(const OpSpec& op, Task* task);
 
   const Catalog& catalog_;
   Device& device_;
   Jit& jit_;
   const DispatcherOptions& options_;
-  std::map<std::string, Ready> ready_;                    // successes, by IdentityOf
-  std::map<std::string, Ready> failed_;                   // of the call at hand
+  mutable std::mutex ready_mutex_;       // to change ready_, and to read it in BuildAhead
+  std::map<std::string, Ready> ready_;   // successes, by IdentityOf
+  std::map<std::string, Ready> failed_;  // of the call at hand
   std::map<Fingerprint, std::weak_ptr<Module>> modules_;  // by binary key
 };
 

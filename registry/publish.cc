@@ -59,28 +59,39 @@ absl::StatusOr<LoadReport> Dispatcher::Impl::Publish(GenerationPtr next, Publica
     KVR_RETURN_IF_ERROR(self.catalog_.FindOp(name).status());
   }
 
-  int64_t workspace_bytes = 0;
-  std::vector<std::shared_ptr<const OpTable>> tables;
+  // All operations compile together.
+  std::vector<std::shared_ptr<OpTable>> fresh;
+  std::vector<Loader::Part> parts;
   for (const std::shared_ptr<const OpTable>& old : before->ops) {
     const Generation::Op* selected = next->FindOp(old->op->name());
-    auto table = std::make_shared<OpTable>(
-        *old->op, selected != nullptr ? selected->policy : old->op->policy);
-    const std::vector<AxisVector> axes(old->shapes.begin(), old->shapes.end());
-    if (!axes.empty() || old->baseline != nullptr) {
+    fresh.push_back(std::make_shared<OpTable>(
+        *old->op, selected != nullptr ? selected->policy : old->op->policy));
+    if (old->shapes.empty() && old->baseline == nullptr) continue;  // it is not loaded
+    parts.push_back({fresh.back().get(), {old->shapes.begin(), old->shapes.end()}});
+  }
+  const Loader::Ahead ahead = loader.BuildAhead(*next, parts);
+
+  int64_t workspace_bytes = 0;
+  std::vector<std::shared_ptr<const OpTable>> tables;
+  auto loaded = parts.begin();
+  for (const std::shared_ptr<OpTable>& table : fresh) {
+    if (loaded != parts.end() && loaded->table == table.get()) {
       LoadReport part;
-      loader.Add(*next, axes, table.get(), &part, &workspace_bytes);
+      loader.Add(*next, loaded->shapes, table.get(), &part, &workspace_bytes,
+                 Loader::From::kAnywhere, ahead);
+      ++loaded;
       for (LoadItem& item : part.items) {
         if (!item.status.ok()) {
           return WithContext(
               StrCat("generation ", next->number(), " (", next->digest().Short(),
-                     ") is not published: ", old->op->name(), " {", AxesText(item.axes), "}"),
+                     ") is not published: ", table->op->name(), " {", AxesText(item.axes), "}"),
               item.status);
         }
         report.items.push_back(std::move(item));
       }
       if (report.fallback.ok()) report.fallback = std::move(part.fallback);
     }
-    tables.push_back(std::move(table));
+    tables.push_back(table);
   }
 
   const std::lock_guard<std::mutex> lock(state);

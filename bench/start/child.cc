@@ -117,10 +117,17 @@ absl::Status StartKvr(const StartSet& set, const ChildJob& job, bool compilers, 
   }
   KVR_ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> kvr, Runtime::Open(options));
   stamps->Add("opened");
-  for (const auto& [op, axes] : shapes) {
-    KVR_ASSIGN_OR_RETURN(const LoadReport report, kvr->Load(op, axes));
-    if (!report.ready()) return absl::InternalError(report.Text());
+  std::vector<std::string> ops;
+  std::vector<int> all;
+  for (const auto& each : shapes) {
+    all.push_back(static_cast<int>(ops.size()));
+    ops.push_back(each.first);
   }
+  const int threads = static_cast<int>(ops.size());
+  KVR_RETURN_IF_ERROR(InParallel(all, threads, [&](int i) -> absl::Status {
+    KVR_ASSIGN_OR_RETURN(const LoadReport report, kvr->Load(ops[i], shapes.at(ops[i])));
+    return report.ready() ? absl::OkStatus() : absl::InternalError(report.Text());
+  }));
   stamps->Add("loaded");
 
   ZeroTensors tensors;

@@ -6,7 +6,9 @@
 //   kvr-start-bench [--device cuda|host] [--rounds 3] [--budget 90] [--out DIR]
 //   kvr-start-bench --target sm_90a                    without a device: compiling alone
 //
-//   cold start      Runtime::Open, Load and one launch of each variant; an empty cache
+//   cold start      Runtime::Open, Load of each operation on a thread of its own, one launch of
+//   each
+//                   variant; an empty cache
 //   warm start      the same, everything in the cache
 //   boot            the same without compilers: from selection file and cache alone
 //   compile, N      the set on N threads, once the compiler is there; an empty cache

@@ -49,7 +49,10 @@ std::shared_ptr<Variant> ApproximateVariant();
 
 class NullCompiler : public Compiler {
  public:
-  explicit NullCompiler(std::atomic<int>* compiles) : compiles_(compiles) {}
+  // `on_compile`: called in every Compile, where it holds something.
+  explicit NullCompiler(std::atomic<int>* compiles,
+                        const std::function<void()>* on_compile = nullptr)
+      : compiles_(compiles), on_compile_(on_compile) {}
   const std::string& identity() const override { return identity_; }
   bool Supports(std::string_view target, std::string* reason) const override;
   std::vector<std::string> targets() const override { return {"null"}; }
@@ -60,6 +63,7 @@ class NullCompiler : public Compiler {
 
  private:
   std::atomic<int>* compiles_;
+  const std::function<void()>* on_compile_;
   std::string identity_ = "null compiler 1";
   std::vector<HeaderRoot> roots_;
 };
@@ -79,6 +83,7 @@ struct World {
   Catalog catalog;
   std::unique_ptr<NullDevice> device;
   std::atomic<int> compiles{0};
+  std::function<void()> on_compile;  // set before anything compiles
   BinaryCache cache{""};
   std::unique_ptr<Jit> jit;
 };
