@@ -29,8 +29,8 @@ struct Shape {
   // Scores: a warp takes kScoreRows of the rows and a part of the dims. With more rows it has fewer
   // dims, so less of the query to keep, and the value warps can have those registers.
   static constexpr int kParts = kScoreWarps * kScoreRows / kTile, kPartGroups = kGroups / kParts;
-  static constexpr int kGatherRegisters = 48;
-  static constexpr int kScoreRegisters = kPartGroups == 4 ? 136 : 104;
+  static constexpr int kGatherRegisters = 32;
+  static constexpr int kScoreRegisters = kPartGroups == 4 ? 144 : 112;
   static constexpr int kValueRegisters = kPartGroups == 4 ? 80 : 112;
   static_assert(4 * kGatherRegisters + 8 * kScoreRegisters + 8 * kValueRegisters <=
                 20 * kRegisters);
