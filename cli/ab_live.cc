@@ -83,7 +83,7 @@ void PrintText(const AbLiveOptions& options, const LiveVerdict& verdict, const C
                              ShortDigest(TextOf(course.end, "serving")),
                              FlagOf(course.end, "restored") ? "again" : "now"),
              TerminalWidth(), 0));
-  Print(StrCat("\n", LiveConclusion(verdict, options.rules.ship), "\n"));
+  Print("\n" + Wrap(LiveConclusion(verdict, options.rules.ship), TerminalWidth(), 0));
 }
 
 }  // namespace

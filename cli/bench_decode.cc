@@ -228,18 +228,18 @@ void PrintComparison(const DecodeComparison& comparison, bool ship,
                              verdict.steps[0], verdict.steps[1],
                              verdict.errors[0] + verdict.errors[1], comparison.seconds),
              TerminalWidth(), 0));
-  if (!comparison.what.empty()) Print(StrCat(comparison.what, "\n"));
+  if (!comparison.what.empty()) Print(Wrap(comparison.what, TerminalWidth(), 0));
   if (comparison.throttle_bits != 0) {
     Print(StrCat("throttled meanwhile: ", ThrottleText(comparison.throttle_bits), "\n"));
   }
   Print("\n");
-  for (const std::string& remark : remarks) Print(StrCat(remark, "\n"));
+  for (const std::string& remark : remarks) Print(StrCat(remark, "\n"));  // commands to copy
   std::string conclusion = LiveConclusion(verdict, ship);
   constexpr std::string_view kBucket = "every bucket";
   if (const size_t at = conclusion.find(kBucket); at != std::string::npos) {
     conclusion.replace(at, kBucket.size(), "every concurrency");
   }
-  Print(StrCat("B against A: ", conclusion, "\n"));
+  Print(Wrap(StrCat("B against A: ", conclusion), TerminalWidth(), 0));
 }
 
 absl::StatusOr<std::vector<int64_t>> ParseConcurrency(const std::string& text) {

@@ -66,7 +66,7 @@ absl::StatusOr<int> RunList(const GlobalOptions& global, const CacheCommand& com
                {"binary"},
                {"target"},
                {"size", Table::Align::kRight},
-               {"written", Table::Align::kRight}});
+               {"written (UTC)", Table::Align::kRight}});
   for (const BinaryCache::Info& entry : cache.List()) {
     const LayerBinary binary{.label = entry.label, .target = entry.target};
     if (!all && !(entry.valid() && filter.Takes(binary))) continue;
@@ -87,7 +87,7 @@ absl::StatusOr<int> RunList(const GlobalOptions& global, const CacheCommand& com
                     {"valid", entry.valid()}});
     table.Row({entry.key.Short(),
                entry.valid() ? entry.label : StrCat("(", entry.damage, ": counts as a miss)"),
-               entry.target, Bytes(entry.file_bytes), Utc(entry.written)});
+               entry.target, Bytes(entry.file_bytes), Minute(Utc(entry.written))});
   }
   std::vector<std::string> directories;
   for (const EntryStore& layer : cache.layers()) directories.push_back(layer.root());

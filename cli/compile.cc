@@ -9,6 +9,7 @@
 #include "cli/table.h"
 #include "cli/work.h"
 #include "core/status.h"
+#include "core/strings.h"
 
 namespace kvr::cli {
 namespace {
@@ -39,6 +40,11 @@ absl::StatusOr<int> RunCompile(const GlobalOptions& global, const OpOptions& opt
                {"size", Table::Align::kRight},
                {"cache"},
                {"ms", Table::Align::kRight}});
+  // One target for all of them is said once, above the table.
+  std::string common_target = report.binaries.empty() ? "" : report.binaries.front().target;
+  for (const CompileResult& binary : report.binaries) {
+    if (binary.target != common_target) common_target.clear();
+  }
   int failed = 0, hits = 0;
   for (const CompileResult& binary : report.binaries) {
     const bool passed = binary.status == TrialStatus::kPassed;
@@ -63,8 +69,8 @@ absl::StatusOr<int> RunCompile(const GlobalOptions& global, const OpOptions& opt
                         {"ms", binary.ms}});
     table.Row(
         {binary.variant,
-         ShortConfig(platform->catalog(), options.op, binary.variant, binary.config), binary.target,
-         std::string(TrialStatusName(binary.status)),
+         ShortConfig(platform->catalog(), options.op, binary.variant, binary.config),
+         common_target.empty() ? binary.target : "", std::string(TrialStatusName(binary.status)),
          binary.registers > 0 ? absl::StrCat(binary.registers) : "-",
          passed && binary.smem_dynamic >= 0 ? Bytes(binary.smem_static + binary.smem_dynamic) : "-",
          passed && binary.spill_bytes >= 0 ? Bytes(binary.spill_bytes) : "-",
@@ -79,6 +85,7 @@ absl::StatusOr<int> RunCompile(const GlobalOptions& global, const OpOptions& opt
                {"skipped", SkippedJson(report.skipped)},
                {"cancelled", report.cancelled}});
   } else {
+    if (!common_target.empty()) Print(StrCat(options.op, " for ", common_target, "\n"));
     Print(table.Render(TerminalWidth()));
     PrintSkipped(report.skipped);
     Failures failures;
@@ -92,8 +99,9 @@ absl::StatusOr<int> RunCompile(const GlobalOptions& global, const OpOptions& opt
                              binary.origin != Origin::kLaunchFunction;
                     })) {
       Print(
-          "smem -: no device or profile of that target is known, or the config does not fit it at "
-          "this shape (kvr explain says which)\n");
+          Wrap("smem -: no device or profile of that target is known, or the config does not fit "
+               "it at this shape (kvr explain says which)",
+               TerminalWidth(), 0));
     }
     Print(absl::StrFormat("%d binaries: %d from the cache, %d failed\n", report.binaries.size(),
                           hits, failed));

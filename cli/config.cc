@@ -87,6 +87,7 @@ constexpr Setting kVariables[] = {
      [] { return FoundOr(FindWorker()); }},
     {"KVR_LOG", "", "info or debug: what serving programs log, a JSON object a line"},
     {"KVR_LOG_FILE", "standard error", "the file that the log is appended to"},
+    {"COLUMNS", "100", "how wide output is that goes to a file or a pipe; a terminal says itself"},
 };
 
 constexpr Setting kOptions[] = {

@@ -18,7 +18,7 @@ namespace {
 
 Json DimJson(const Dim3& dim) { return Json::array({dim.x, dim.y, dim.z}); }
 
-std::string DimText(const Dim3& dim) { return absl::StrCat(dim.x, " x ", dim.y, " x ", dim.z); }
+std::string DimText(const Dim3& dim) { return absl::StrCat(dim.x, "x", dim.y, "x", dim.z); }
 
 struct ExplainOptions : OpOptions {
   std::string measured;
@@ -106,8 +106,10 @@ std::string LimitedBy(const std::string& limiter, int registers) {
 }
 
 void PrintText(const Explanation& e, const std::string& unknown) {
-  Print(absl::StrCat(e.variant, " {", ConfigText(e.config), "}\n  at ", AxesText(e.axes), "\n  on ",
-                     e.device, "\n\n"));
+  const int width = TerminalWidth();
+  Print(Wrap(absl::StrCat(e.variant, " {", ConfigText(e.config), "}"), width, 0));
+  Print(Wrap(absl::StrCat("at ", AxesText(e.axes)), width, 2));
+  Print(Wrap(absl::StrCat("on ", e.device), width, 2) + "\n");
   if (e.kernels.empty() && !e.launch_function) {
     Print("an empty batch: nothing is launched\n");
     return;
@@ -146,8 +148,12 @@ void PrintText(const Explanation& e, const std::string& unknown) {
   Print(absl::StrFormat("shared memory %s of %s a block\n", Bytes(e.smem_bytes),
                         Bytes(e.smem_limit)));
   PrintMemory(e);
-  if (!unknown.empty())
-    Print("\nregisters are unknown, so occupancy counts none: " + unknown + "\n");
+  if (unknown.empty()) return;
+  // The compiler's whole log is another command's.
+  const std::string first = unknown.substr(0, unknown.find('\n'));
+  const std::string_view more = first == unknown ? "" : "; `kvr compile` shows all of it";
+  Print("\n" +
+        Wrap(StrCat("registers are unknown, so occupancy counts none: ", first, more), width, 0));
 }
 
 absl::StatusOr<int> RunExplain(const GlobalOptions& global, const ExplainOptions& options) {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
 #include <set>
 #include <type_traits>
 #include <vector>
@@ -266,21 +265,8 @@ struct Listing {
                       line.kind == "build" ? line.at : shapes.Values(line.at), line.result});
     }
     std::vector<std::string> titles = {"uid", "kind", "time", "of", "at", "result"};
-    constexpr size_t kOf = 3, kAt = 4;
-    std::vector<int> widths;
-    for (size_t c = 0; c < titles.size(); ++c) {
-      size_t widest = titles[c].size();
-      for (const auto& row : rows) widest = std::max(widest, row[c].size());
-      widths.push_back(static_cast<int>(widest));
-    }
+    constexpr size_t kAt = 4;
     const int width = TerminalWidth();
-    const int gaps = 2 * static_cast<int>(titles.size() - 1);
-    int over = width == 0 ? 0 : std::accumulate(widths.begin(), widths.end(), gaps) - width;
-    for (const size_t c : {kOf, kAt}) {
-      const int cut = std::clamp(over, 0, std::max(0, widths[c] - 8));
-      for (auto& row : rows) row[c] = Fit(row[c], widths[c] - cut);
-      over -= cut;
-    }
     const bool has_at =
         std::any_of(rows.begin(), rows.end(), [](const auto& row) { return !row[kAt].empty(); });
     std::vector<Table::Column> columns;

@@ -61,8 +61,10 @@ absl::StatusOr<int> RunList(const GlobalOptions& global, const std::string& only
   Print(tables);
   Print("* the baseline: serves whatever nothing else is selected for\n");
   for (const Rejection& rejection : catalog.rejections()) {
-    Print("\nrefused: " + rejection.path + "\n  " + std::string(What(rejection.status)) + "\n");
-    if (!Fix(rejection.status).empty()) Print("  " + std::string(Fix(rejection.status)) + "\n");
+    const int width = TerminalWidth();
+    Print("\nrefused: " + rejection.path + "\n");
+    Print(Wrap(What(rejection.status), width, 2));
+    if (!Fix(rejection.status).empty()) Print(Wrap(Fix(rejection.status), width, 2));
   }
   return ExitCode(global, catalog, false);
 }

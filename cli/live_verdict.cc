@@ -58,9 +58,9 @@ void PrintLiveBuckets(const LiveVerdict& verdict, bool ship, const char* bucket_
     }
   }
   if (!table.empty()) Print(StrCat("\n", table.Render(TerminalWidth()), "\n"));
-  for (const std::string& reason : reasons) Print(StrCat(reason, "\n"));
+  for (const std::string& reason : reasons) Print(Wrap(reason, TerminalWidth(), 0));
   if (!rare.empty()) {
-    Print(StrCat("too rare to wait for: ", StrJoin(rare, ", "), "\n"));
+    Print(Wrap(StrCat("too rare to wait for: ", StrJoin(rare, ", ")), TerminalWidth(), 0));
   }
 }
 

@@ -9,11 +9,13 @@
 #include "absl/strings/str_format.h"
 #include "api/runtime.h"
 #include "cli/command.h"
+#include "cli/samples.h"
 #include "cli/selections.h"
 #include "cli/table.h"
 #include "cli/work.h"
 #include "core/quality.h"
 #include "core/status.h"
+#include "core/strings.h"
 #include "tuner/compare.h"
 
 namespace kvr::cli {
@@ -150,6 +152,7 @@ absl::StatusOr<int> RunRun(const GlobalOptions& global, const RunOptions& option
   Json results = Json::array();
   Table table({{"shape"},
                {"variant"},
+               {"config"},
                {"why"},
                {"status"},
                {"max abs", Table::Align::kRight},
@@ -162,11 +165,15 @@ absl::StatusOr<int> RunRun(const GlobalOptions& global, const RunOptions& option
                        {"variant", drop.variant},
                        {"key", AxesJson(drop.key)},
                        {"reason", drop.reason}});
-    notes += "dropped: the selection of " + drop.variant + " for " + AxesText(drop.key) + ": " +
-             drop.reason + "\n";
+    notes += Wrap(StrCat("dropped: the selection of ", drop.variant, " for ", AxesText(drop.key),
+                         ": ", drop.reason),
+                  TerminalWidth(), 0);
   }
-  for (const AxisVector& axes : shapes) {
-    KVR_ASSIGN_OR_RETURN(Outcome outcome, RunShape(*runtime, *op, axes));
+  std::vector<Axes> at;
+  for (const AxisVector& axes : shapes) at.push_back(NamedAxes(op->spec(), axes));
+  const ShapeNames names(op->spec(), at);
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    KVR_ASSIGN_OR_RETURN(Outcome outcome, RunShape(*runtime, *op, shapes[i]));
     failed |= outcome.comparison.status != TrialStatus::kPassed;
     const std::string status(TrialStatusName(outcome.comparison.status));
     results.push_back({{"axes", AxesJson(outcome.item.axes)},
@@ -181,10 +188,14 @@ absl::StatusOr<int> RunRun(const GlobalOptions& global, const RunOptions& option
                        {"quality", QualityJson(outcome.quality)},
                        {"median_us", outcome.median_us},
                        {"launches", kLaunches}});
-    table.Row({ShortShape(runtime->catalog(), options.op, outcome.item.axes), outcome.item.variant,
-               outcome.item.why, status, absl::StrFormat("%.2e", outcome.comparison.max_abs),
-               Microseconds(outcome.median_us)});
-    if (!outcome.comparison.reason.empty()) notes += outcome.comparison.reason + "\n";
+    table.Row(
+        {names.names[i], outcome.item.variant,
+         ShortConfig(runtime->catalog(), options.op, outcome.item.variant, outcome.item.config),
+         outcome.item.why, status, absl::StrFormat("%.2e", outcome.comparison.max_abs),
+         Microseconds(outcome.median_us)});
+    if (!outcome.comparison.reason.empty()) {
+      notes += Wrap(outcome.comparison.reason, TerminalWidth(), 0);
+    }
     if (!outcome.quality.empty()) {
       notes += Wrap("quality of " + outcome.item.variant + ": " + QualityLine(outcome.quality),
                     TerminalWidth(), 2);
@@ -195,10 +206,12 @@ absl::StatusOr<int> RunRun(const GlobalOptions& global, const RunOptions& option
     PrintJson(
         {{"op", op->name()}, {"device", device.name}, {"results", results}, {"dropped", dropped}});
   } else {
+    Print(names.Heading(options.op));
     Print(table.Render(TerminalWidth()));
     Print(notes);
-    Print("launched through the registry on " + device.name +
-          ", frozen; times are of single launches with warm caches\n");
+    Print(Wrap(StrCat("launched through the registry on ", device.name,
+                      ", frozen; times are of single launches with warm caches"),
+               TerminalWidth(), 0));
   }
   return ExitCode(global, runtime->catalog(), failed);
 }

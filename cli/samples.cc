@@ -77,6 +77,7 @@ Json DeviceJson(const DeviceInfo& device) {
 }
 
 ShapeNames::ShapeNames(const OpSpec& op, const std::vector<Axes>& shapes) : names(shapes.size()) {
+  if (shapes.empty()) return;
   Axes shared;
   std::vector<Axes> own(shapes.size());
   for (const AxisSpec& axis : op.axes) {
@@ -92,6 +93,12 @@ ShapeNames::ShapeNames(const OpSpec& op, const std::vector<Axes>& shapes) : name
   }
   for (size_t i = 0; i < shapes.size(); ++i) names[i] = AxesText(own[i]);
   common = AxesText(shared);
+}
+
+std::string ShapeNames::Heading(std::string_view op) const {
+  const bool differ = !names.empty() && !names.front().empty();
+  const std::string at = !common.empty() ? common : differ ? "" : "its defaults";
+  return Wrap(StrCat(op, at.empty() ? "" : " at ", at), TerminalWidth(), 0);
 }
 
 std::string HostRemark(const DeviceInfo& device) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/command.h"
@@ -31,6 +32,8 @@ struct ShapeNames {
   ShapeNames(const OpSpec& op, const std::vector<Axes>& shapes);
   std::vector<std::string> names;  // by shape
   std::string common;              // may be empty
+  // "moe_decode at hidden=2048,inner=768", a line above the table of the shapes.
+  std::string Heading(std::string_view op) const;
 };
 
 // What a time on this device is not good for, a line; empty: nothing.

@@ -17,8 +17,6 @@
 namespace kvr::cli {
 namespace {
 
-constexpr int kCell = 24;  // of a text in the table of variants, so that its lines fit 80
-
 bool Has(const std::vector<Axes>& shapes, const Axes& axes) {
   return std::find(shapes.begin(), shapes.end(), axes) != shapes.end();
 }
@@ -52,7 +50,7 @@ std::string Gist(const std::string& reason) {
     gist = gist.substr(0, gist.find(end));
   }
   if (const size_t colon = gist.rfind(": "); colon != std::string::npos) gist.erase(0, colon + 2);
-  return Fit(gist, kCell);
+  return gist;
 }
 
 // How one variant's configs did for one key.
@@ -114,14 +112,13 @@ std::vector<std::string> Line(const Catalog& catalog, const std::string& op,
   const std::vector<Tally>& why = standing.why_pruned.all();
   const auto most = std::max_element(
       why.begin(), why.end(), [](const Tally& a, const Tally& b) { return a.count < b.count; });
-  std::vector<std::string> line = {
-      variant,
-      best == nullptr ? "-" : Fit(ShortConfig(catalog, op, variant, *best), kCell),
-      best == nullptr ? "-" : Microseconds(best_us.second),
-      StrCat(standing.times.size()),
-      StrCat(standing.failed.size()),
-      StrCat(standing.pruned.size()),
-      most == why.end() ? "" : Gist(most->reason)};
+  std::vector<std::string> line = {variant,
+                                   best == nullptr ? "-" : ShortConfig(catalog, op, variant, *best),
+                                   best == nullptr ? "-" : Microseconds(best_us.second),
+                                   StrCat(standing.times.size()),
+                                   StrCat(standing.failed.size()),
+                                   StrCat(standing.pruned.size()),
+                                   most == why.end() ? "" : Gist(most->reason)};
   if (with_quality) {
     line.insert(line.begin() + 3,
                 best == nullptr ? "-" : WorstErrorText(standing.times.at(*best).quality));
@@ -184,8 +181,10 @@ void PrintShapes(const Catalog& catalog, const std::string& op, const TuneReport
       }
       return list;
     };
-    Print(AxesText(key.key) + ": measured at " + text(key.shapes) +
-          (key.verified.empty() ? "" : ", verified at " + text(key.verified) + " too") + "\n");
+    Print(Wrap(
+        StrCat(AxesText(key.key), ": measured at ", text(key.shapes),
+               key.verified.empty() ? "" : StrCat(", verified at ", text(key.verified), " too")),
+        TerminalWidth(), 2));
   }
 }
 
@@ -196,7 +195,7 @@ void PrintNotes(const std::vector<std::string>& none_passed, const TuneReport& r
     const bool shared = std::all_of(report.selections.begin(), report.selections.end(),
                                     [&](const TunedKey& other) { return other.note == key.note; });
     if (key.note.empty() || (shared && !said.insert(key.note).second)) continue;
-    Print((shared ? "" : AxesText(key.key) + ": ") + key.note + "\n");
+    Print(Wrap((shared ? "" : AxesText(key.key) + ": ") + key.note, TerminalWidth(), 0));
   }
   for (const std::string& variant : none_passed) {
     const std::string line = "no config of '" + variant + "' passed";
@@ -278,9 +277,10 @@ void PrintRejected(const TuneReport& report) {
   }
   for (const auto& [status, group] : groups) {
     const std::string count = Count(static_cast<size_t>(group.count), "config");
-    Print(StrCat(count, group.count == 1 ? " was rejected on " : " were rejected on ", group.newest,
-                 " here (", status == "PASSED" ? "slower than others" : status,
-                 "); --retest measures ", group.count == 1 ? "it" : "them", " again\n"));
+    Print(Wrap(StrCat(count, group.count == 1 ? " was rejected on " : " were rejected on ",
+                      group.newest, " here (", status == "PASSED" ? "slower than others" : status,
+                      "); --retest measures ", group.count == 1 ? "it" : "them", " again"),
+               TerminalWidth(), 0));
   }
 }
 

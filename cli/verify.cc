@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "cli/samples.h"
 #include "cli/table.h"
 #include "cli/work.h"
 #include "core/quality.h"
@@ -42,6 +43,10 @@ absl::StatusOr<int> RunVerify(const GlobalOptions& global, const VerifyOptions& 
   const bool any_quality =
       std::any_of(report.results.begin(), report.results.end(),
                   [](const VerifyResult& result) { return !result.quality.empty(); });
+  KVR_ASSIGN_OR_RETURN(const Catalog::Op* op, platform->catalog().FindOp(options.op));
+  std::vector<Axes> at;
+  for (const VerifyResult& result : report.results) at.push_back(result.axes);
+  const ShapeNames shapes(op->spec(), at);
   std::vector<Table::Column> columns = {{"variant"},
                                         {"config"},
                                         {"shape"},
@@ -51,7 +56,8 @@ absl::StatusOr<int> RunVerify(const GlobalOptions& global, const VerifyOptions& 
   if (any_quality) columns.push_back({"off exact", Table::Align::kRight});
   Table table(std::move(columns));
   int failed = 0;
-  for (const VerifyResult& result : report.results) {
+  for (size_t i = 0; i < report.results.size(); ++i) {
+    const VerifyResult& result = report.results[i];
     failed += result.status == TrialStatus::kPassed ? 0 : 1;
     results.push_back({{"variant", result.variant},
                        {"config", ConfigJson(result.config)},
@@ -65,7 +71,7 @@ absl::StatusOr<int> RunVerify(const GlobalOptions& global, const VerifyOptions& 
     std::vector<std::string> cells = {
         result.variant,
         ShortConfig(platform->catalog(), options.op, result.variant, result.config),
-        ShortShape(platform->catalog(), options.op, result.axes),
+        shapes.names[i],
         std::string(TrialStatusName(result.status)),
         Figure(result.status, result.max_abs),
         Figure(result.status, result.max_rel)};
@@ -80,6 +86,7 @@ absl::StatusOr<int> RunVerify(const GlobalOptions& global, const VerifyOptions& 
                {"respawns", report.respawns},
                {"cancelled", report.cancelled}});
   } else {
+    Print(shapes.Heading(options.op));
     Print(table.Render(TerminalWidth()));
     for (const VerifyResult& result : report.results) {
       if (result.quality.empty()) continue;

@@ -46,11 +46,6 @@ std::string Figures(const std::string& quality) {
 }
 
 // "2026-11-30 12:00"
-std::string Minute(std::string time) {
-  std::replace(time.begin(), time.end(), 'T', ' ');
-  return time.substr(0, 16);
-}
-
 std::string Where(const std::string& device, const std::string& time) {
   return StrCat("on ", device, time.empty() ? "" : StrCat(", ", Minute(time)));
 }

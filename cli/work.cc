@@ -5,6 +5,7 @@
 
 #include "absl/time/time.h"
 #include "cli/ledger.h"
+#include "cli/table.h"
 #include "core/status.h"
 #include "core/strings.h"
 
@@ -97,7 +98,8 @@ Json SkippedJson(const std::vector<Skipped>& skipped) {
 }
 
 void PrintSkipped(const std::vector<Skipped>& skipped) {
-  for (const Skipped& skip : skipped) Print("skipped: " + skip.variant + ": " + skip.reason + "\n");
+  for (const Skipped& skip : skipped)
+    Print(Wrap("skipped: " + skip.variant + ": " + skip.reason, TerminalWidth(), 0));
 }
 
 void Failures::Add(std::string where, const std::string& variant, const std::string& reason) {
@@ -114,7 +116,9 @@ void Failures::Print() const {
     const std::string more =
         failure.count > 1 ? " (and " + std::to_string(failure.count - 1) + " more alike)" : "";
     const bool long_one = failure.reason.find('\n') != std::string::npos;
-    cli::Print("\n" + failure.where + more + (long_one ? ":\n" : ": ") + failure.reason + "\n");
+    const std::string who = failure.where + more + ":";
+    cli::Print("\n" + (long_one ? who + "\n" + failure.reason + "\n"
+                                : Wrap(who + " " + failure.reason, TerminalWidth(), 0)));
   }
 }
 
