@@ -13,8 +13,6 @@
 //   3. Phase 2, a warp a token: what is in the base and not yet taken, best first, until the token
 //      has kMost experts or the ranks end. Then the weights, over all that it took, and the marks.
 //   4. After a barrier the pairs of this rank are sorted by expert (align.cuh).
-//
-// A warp that has one token alone keeps its scores; of several it computes them again.
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
 
@@ -78,12 +76,11 @@ __global__ void __launch_bounds__(kWarps* kvr::kWarpLanes)
   for (int token = warp; token < num_tokens; token += kWarps) {
     int expert = -1;
     if (token < valid) {
-      moe::Score(router, routing_logits + int64_t{token} * num_experts, scores);
-      const unsigned groups = moe::KeptGroups(router, scores);
+      moe::Score(router, routing_logits + int64_t{token} * num_experts, scores, values);
+      const unsigned groups = moe::KeptGroups(router, values);
       float total = 0;
       for (int e = lane; e < num_experts; e += kvr::kWarpLanes) {
-        const bool allowed = moe::InGroups(router, groups, e);
-        values[e] = allowed ? moe::Value(router, scores, e) : -kvr::kInfinity;
+        if (!moe::InGroups(router, groups, e)) values[e] = -kvr::kInfinity;
         total += scores[e];
       }
       const float wanted = kMass / 1000.0f * kvr::WarpSum(total);
@@ -107,17 +104,15 @@ __global__ void __launch_bounds__(kWarps* kvr::kWarpLanes)
     int expert = lane < top_k ? pair_expert[token * top_k + lane] : -1;  // by this lane
     float weight = 0;
     if (token < valid) {
-      if (num_tokens > kWarps) {
-        moe::Score(router, routing_logits + int64_t{token} * num_experts, scores);
-      }
+      moe::Score(router, routing_logits + int64_t{token} * num_experts, scores, values);
       int count = __popc(__ballot_sync(kvr::kAllLanes, expert >= 0));
       if (count < most) {
         const bool all_groups = kAcrossGroups != 0 || n_group == 1;
-        const unsigned groups = all_groups ? kvr::kAllLanes : moe::KeptGroups(router, scores);
+        const unsigned groups = all_groups ? kvr::kAllLanes : moe::KeptGroups(router, values);
         for (int e = lane; e < num_experts; e += kvr::kWarpLanes) {
           const bool allowed =
               (base[e / kvr::kWarpLanes] >> lane & 1) != 0 && moe::InGroups(router, groups, e);
-          values[e] = allowed ? moe::Value(router, scores, e) : -kvr::kInfinity;
+          if (!allowed) values[e] = -kvr::kInfinity;
         }
         __syncwarp();
         if (expert >= 0) values[expert] = -kvr::kInfinity;

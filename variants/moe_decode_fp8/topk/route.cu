@@ -60,11 +60,10 @@ __global__ void __launch_bounds__(kWarps* kvr::kWarpLanes)
     int expert = -1;
     float weight = 0;
     if (token < valid) {
-      moe::Score(router, routing_logits + int64_t{token} * num_experts, scores);
-      const unsigned groups = moe::KeptGroups(router, scores);
+      moe::Score(router, routing_logits + int64_t{token} * num_experts, scores, values);
+      const unsigned groups = moe::KeptGroups(router, values);
       for (int e = lane; e < num_experts; e += kvr::kWarpLanes) {
-        const bool allowed = moe::InGroups(router, groups, e);
-        values[e] = allowed ? moe::Value(router, scores, e) : -kvr::kInfinity;
+        if (!moe::InGroups(router, groups, e)) values[e] = -kvr::kInfinity;
       }
       moe::Ranking ranking(values, num_experts);
       for (int i = 0; i < top_k; ++i) {

@@ -14,27 +14,10 @@
 
 namespace moe {
 
-// The largest value and, of equal ones, the lowest index.
-struct Best {
-  float value;
-  int index;
-
-  KVR_DEVICE void Take(float other, int other_index) {
-    if (other > value || (other == value && other_index < index)) {
-      value = other;
-      index = other_index;
-    }
-  }
-};
-
-KVR_DEVICE Best WarpBest(Best best) {
-#pragma unroll
-  for (int lanes = kvr::kWarpLanes / 2; lanes > 0; lanes /= 2) {
-    const float value = __shfl_xor_sync(kvr::kAllLanes, best.value, lanes);
-    const int index = __shfl_xor_sync(kvr::kAllLanes, best.index, lanes);
-    best.Take(value, index);
-  }
-  return best;
+// Orders as the values do; above 0 for every number. One instruction finds a warp's largest.
+KVR_DEVICE uint32_t OrderedKey(float value) {
+  const uint32_t bits = __float_as_uint(value + 0.0f);  // -0 and 0 are equal
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
 struct Router {
@@ -43,38 +26,44 @@ struct Router {
   float scale;
 };
 
-// scores[e] of one token, in shared memory.
-KVR_DEVICE void Score(const Router& router, const float* logits, float* scores) {
-  for (int e = kvr::LaneIndex(); e < router.num_experts; e += kvr::kWarpLanes) {
-    scores[e] = 1 / (1 + kvr::Exp2(-logits[e] * kvr::kLog2E));
-  }
-  __syncwarp();
-}
-
 // What an expert is ranked by. A NaN is never taken.
 KVR_DEVICE float Value(const Router& router, const float* scores, int expert) {
   return fmaxf(scores[expert] + __bfloat162float(router.bias[expert]), -kvr::kInfinity);
 }
 
+// scores[e] of one token, and what it is ranked by, values[e]; in shared memory.
+KVR_DEVICE void Score(const Router& router, const float* logits, float* scores, float* values) {
+#pragma unroll 4
+  for (int e = kvr::LaneIndex(); e < router.num_experts; e += kvr::kWarpLanes) {
+    scores[e] = 1 / (1 + kvr::Exp2(-logits[e] * kvr::kLog2E));
+    values[e] = Value(router, scores, e);
+  }
+  __syncwarp();
+}
+
 // Bit g: group g is among the token's topk_group best. A lane adds up a group's best two.
-KVR_DEVICE unsigned KeptGroups(const Router& router, const float* scores) {
+KVR_DEVICE unsigned KeptGroups(const Router& router, const float* values) {
   if (router.n_group == 1) return 1;
   const int lane = kvr::LaneIndex(), size = router.num_experts / router.n_group;
-  float first = -kvr::kInfinity, second = -kvr::kInfinity;
+  uint32_t key = 0;
   if (lane < router.n_group) {
-    // Each lane begins elsewhere in its group: groups of 32 would all be in one bank.
-    for (int i = 0; i < size; ++i) {
-      const float value = Value(router, scores, lane * size + (i + lane) % size);
+    float first = -kvr::kInfinity, second = -kvr::kInfinity;
+    int i = lane % size;  // each lane begins elsewhere: groups of 32 would all be in one bank
+#pragma unroll 4
+    for (int seen = 0; seen < size; ++seen) {
+      const float value = values[lane * size + i];
+      if (++i == size) i = 0;
       second = fmaxf(second, fminf(first, value));
       first = fmaxf(first, value);
     }
+    key = OrderedKey(first + second);
   }
-  float value = first + second;
   unsigned kept = 0;
   for (int i = 0; i < router.topk_group; ++i) {
-    const Best best = WarpBest({value, lane});
-    kept |= 1u << best.index;
-    if (best.index == lane) value = -kvr::kInfinity;
+    const uint32_t best = __reduce_max_sync(kvr::kAllLanes, key);
+    const int group = __ffs(__ballot_sync(kvr::kAllLanes, key == best)) - 1;
+    kept |= 1u << group;
+    if (group == lane) key = 0;
   }
   return kept;
 }
@@ -94,26 +83,34 @@ class Ranking {
 
   // -1: there is none left.
   KVR_DEVICE int Take() {
-    const Best best = WarpBest(own_);
-    if (best.value == -kvr::kInfinity) return -1;
-    if (best.index % kvr::kWarpLanes == kvr::LaneIndex()) {
-      values_[best.index] = -kvr::kInfinity;
+    const uint32_t best = __reduce_max_sync(kvr::kAllLanes, key_);
+    if (best <= OrderedKey(-kvr::kInfinity)) return -1;
+    const unsigned own = key_ == best ? static_cast<unsigned>(place_) : ~0u;
+    const int expert = static_cast<int>(__reduce_min_sync(kvr::kAllLanes, own));
+    if (expert % kvr::kWarpLanes == kvr::LaneIndex()) {
+      values_[expert] = -kvr::kInfinity;
       Scan();
     }
-    return best.index;
+    return expert;
   }
 
  private:
   KVR_DEVICE void Scan() {
-    own_ = {-kvr::kInfinity, num_experts_};
+    key_ = 0;
+    place_ = 0;
+#pragma unroll 4
     for (int e = kvr::LaneIndex(); e < num_experts_; e += kvr::kWarpLanes) {
-      own_.Take(values_[e], e);
+      const uint32_t key = OrderedKey(values_[e]);
+      if (key <= key_) continue;
+      key_ = key;
+      place_ = e;
     }
   }
 
   float* values_;
   int num_experts_;
-  Best own_;  // of this lane's experts
+  uint32_t key_ = 0;  // of this lane's experts the best, and where it is
+  int place_ = 0;
 };
 
 // The weight of `expert`, lane j's being slot j's; -1, an unused slot, weighs 0.
