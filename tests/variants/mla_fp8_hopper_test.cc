@@ -109,7 +109,8 @@ TEST_P(MlaFp8Hopper, DefaultsCompileForHopper) {
 INSTANTIATE_TEST_SUITE_P(, MlaFp8Hopper,
                          ::testing::Values(Case{"mla_sparse_decode_fp8", "cluster"},
                                            Case{"mla_sparse_decode_fp8", "wide"},
-                                           Case{"mla_sparse_decode_fp8_v32", "cluster"}),
+                                           Case{"mla_sparse_decode_fp8_v32", "cluster"},
+                                           Case{"mla_sparse_decode_fp8_v32", "wide"}),
                          [](const auto& test) {
                            return StrCat(test.param.op, "_", test.param.variant);
                          });

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The blocks of a cluster, each with its part of a token's lists, make one output. A unit is 64
+// dims of a head; a block owns `share` of the 512 units and gets them from every block (itself
+// too). With m a block's reference, l its sum, o its values over l, M the largest m:
+//
+//   total = sum 2^(m - M) l      lse = M + log2(total)      output = sum 2^(m - M) l / total * o
+//
+// References and sums travel as soon as the last tile is scored, so that the weights are there
+// before the parts. Parts are f16 in the unit of Values::exponent, in which none exceeds 2^16. They
+// arrive where the tiles were, so all blocks must have used those.
+#pragma once
+
+#include "scores.cuh"
+#include "values.cuh"
+
+namespace mla {
+
+struct Merge {
+  int splits, rank;
+  int share;       // ceil(512 / splits); the last blocks own fewer, or none
+  int reciprocal;  // ceil(2^20 / share)
+
+  static constexpr int kUnits = kHeads * kGroups;
+  static constexpr int kSumBytes = kHeads * sizeof(float2);
+
+  KVR_DEVICE int Units() const { return max(0, min(share, kUnits - rank * share)); }
+  KVR_DEVICE int PartBytes() const {
+    return Units() * kGroupDims * static_cast<int>(sizeof(uint16_t)) +
+           kGroups * static_cast<int>(sizeof(int));
+  }
+};
+
+// What a sink leaves of the output: 1 / (1 + e^(sink - lse ln 2)).
+KVR_DEVICE float SinkFactor(float sink, float lse) {
+  return __fdividef(1, 1 + kvr::Exp2(sink * kvr::kLog2E - lse));
+}
+
+// By the score warps: the softmax to what the values are to be multiplied by, and to lse. sink,
+// lse: of the first of the block's heads; sink may be null.
+template <class Shape>
+KVR_DEVICE void Weigh(typename Shape::Shared& shared, const Merge& merge,
+                      const Scores<Shape>& scores, const float* sink, int heads, float* lse) {
+  const int lane = kvr::LaneIndex(), head = threadIdx.x;
+#pragma unroll
+  for (int i = 0; i < Scores<Shape>::kOwnHeads; ++i) {
+    float sum = scores.sum[i];
+#pragma unroll
+    for (int lanes = 4; lanes < 32; lanes *= 2) sum += __shfl_xor_sync(kvr::kAllLanes, sum, lanes);
+    if (lane < 4) shared.table[kvr::WarpIndex()][scores.Head(i)] = sum;
+  }
+  kvr::SyncWarps<kScoreThreads>(kScoreBarrier);
+  if (head < kHeads) {  // two warps
+    const float own_sink = sink != nullptr && head < heads ? sink[head] : -kvr::kInfinity;
+    float sum = 0;
+#pragma unroll
+    for (int warp = 0; warp < kScoreWarps; ++warp) sum += shared.table[warp][head];
+    const float reference = shared.reference[head];
+    const float inverse = sum > 0 ? __fdividef(1, sum) : 0;
+    if (merge.splits == 1) {
+      const float total = reference + kvr::Log2(sum);
+      shared.weight[head] = sum > 0 ? inverse * SinkFactor(own_sink, total) : 0;
+      if (head < heads) lse[head] = sum > 0 ? total : -kvr::kInfinity;
+    } else {
+      shared.weight[head] = inverse;
+      for (int split = 0; split < merge.splits; ++split) {
+        kvr::StoreRemote(kvr::RankAddress(&shared.sums[merge.rank][head], split),
+                         kvr::RankAddress(&shared.sums_received, split),
+                         make_float2(reference, sum));
+      }
+    }
+    __syncwarp();
+    if (lane == 0) kvr::Arrive(&shared.weighed[0]);
+    if (merge.splits > 1) {
+      kvr::WaitBarrier(&shared.sums_received, 0);
+      float largest = -1e30f, weights = 0;
+      for (int split = 0; split < merge.splits; ++split) {
+        largest = fmaxf(largest, shared.sums[split][head].x);
+      }
+      for (int split = 0; split < merge.splits; ++split) {
+        const float2 part = shared.sums[split][head];
+        weights += kvr::Exp2(part.x - largest) * part.y;
+      }
+      const float total = largest + kvr::Log2(weights);
+      const float factor = weights > 0 ? __fdividef(1, weights) * SinkFactor(own_sink, total) : 0;
+      for (int split = 0; split < merge.splits; ++split) {
+        const float2 part = shared.sums[split][head];
+        shared.split_weight[head][split] = kvr::Exp2(part.x - largest) * part.y * factor;
+      }
+      if (merge.rank == 0 && head < heads) lse[head] = weights > 0 ? total : -kvr::kInfinity;
+      __syncwarp();
+      if (lane == 0) kvr::Arrive(&shared.weighed[1]);
+    }
+  }
+}
+
+// Of a value warp: its values to the blocks that own them.
+template <class Shape>
+KVR_DEVICE void SendParts(typename Shape::Shared& shared, const Merge& merge,
+                          const Values<Shape>& values) {
+  const int lane = kvr::LaneIndex(), g = lane / 4, t = lane % 4;
+  const int group = kvr::WarpIndex() - kScoreWarps;
+  if (lane < merge.splits) {
+    kvr::StoreRemote(kvr::RankAddress(&shared.exponents[merge.rank][group], lane),
+                     kvr::RankAddress(&shared.parts_received, lane), values.exponent);
+  }
+#pragma unroll
+  for (int i = 0; i < kHeads / 4; ++i) {
+    const int n = i / 2, head = n * 8 + 2 * t + i % 2, unit = head * kGroups + group;
+    const int to = unit * merge.reciprocal >> 20;
+    const float weight = shared.weight[head];
+    uint32_t pair[4];
+#pragma unroll
+    for (int m = 0; m < 4; ++m) {
+      pair[m] = kvr::PackF16x2(values.o[m][4 * n + i % 2] * weight,
+                               values.o[m][4 * n + 2 + i % 2] * weight);
+    }
+    const uint4* place =
+        shared.parts + (merge.rank * merge.share + unit - to * merge.share) * 8 + g;
+    kvr::StoreRemote(kvr::RankAddress(place, to), kvr::RankAddress(&shared.parts_received, to),
+                     make_uint4(pair[0], pair[1], pair[2], pair[3]));
+  }
+}
+
+// Of the value warps together: the owned units; a thread takes 4 dims of one at a time. output: of
+// the first of the block's heads.
+template <class Shape>
+KVR_DEVICE void JoinParts(typename Shape::Shared& shared, const Merge& merge, int heads,
+                          __nv_bfloat16* output) {
+  constexpr int kPieces = kGroupDims / 4;
+  const int thread = threadIdx.x - kScoreThreads;
+  kvr::WaitBarrier(&shared.weighed[1], 0);
+  kvr::WaitBarrier(&shared.parts_received, 0);
+#pragma unroll 1
+  for (int i = thread; i < merge.Units() * kPieces; i += kValueThreads) {
+    const int unit = merge.rank * merge.share + i / kPieces, piece = i % kPieces;
+    const int head = unit / kGroups, group = unit % kGroups;
+    const uint2* parts = reinterpret_cast<const uint2*>(shared.parts) + i;
+    float o[4] = {};
+#pragma unroll 4
+    for (int split = 0; split < merge.splits; ++split) {
+      const uint2 part = parts[split * merge.share * kPieces];
+      const float weight =
+          shared.split_weight[head][split] * PowerOfTwo(shared.exponents[split][group] - kHeadroom);
+      const float2 low = __half22float2(*reinterpret_cast<const __half2*>(&part.x));
+      const float2 high = __half22float2(*reinterpret_cast<const __half2*>(&part.y));
+      o[0] += weight * low.x, o[1] += weight * low.y;
+      o[2] += weight * high.x, o[3] += weight * high.y;
+    }
+    if (head < heads) {
+      kvr::Store<uint2>(output + head * kDim + group * kGroupDims + 4 * piece,
+                        make_uint2(kvr::PackBf16x2(o[0], o[1]), kvr::PackBf16x2(o[2], o[3])));
+    }
+  }
+}
+
+// Of a value warp whose block has a token's lists to itself.
+template <class Shape>
+KVR_DEVICE void WriteOutput(const float* weight, const Values<Shape>& values, int heads,
+                            __nv_bfloat16* output) {
+  const int g = kvr::LaneIndex() / 4, t = kvr::LaneIndex() % 4;
+  const int group = kvr::WarpIndex() - kScoreWarps;
+#pragma unroll
+  for (int i = 0; i < kHeads / 4; ++i) {
+    const int n = i / 2, head = n * 8 + 2 * t + i % 2;
+    const float factor = weight[head] * values.Unit();
+    uint32_t pair[4];
+#pragma unroll
+    for (int m = 0; m < 4; ++m) {
+      pair[m] = kvr::PackBf16x2(values.o[m][4 * n + i % 2] * factor,
+                                values.o[m][4 * n + 2 + i % 2] * factor);
+    }
+    if (head < heads) {
+      kvr::Store<uint4>(output + head * kDim + group * kGroupDims + 8 * g,
+                        make_uint4(pair[0], pair[1], pair[2], pair[3]));
+    }
+  }
+}
+
+}  // namespace mla
