@@ -32,6 +32,14 @@ KVR_DEVICE void CopyAsync8(void* shared, const void* global, bool valid) {
                : "memory");
 }
 
+// As CopyAsync16, with a policy of the L2 cache (hopper.cuh).
+KVR_DEVICE void CopyAsync16(void* shared, const void* global, bool valid, uint64_t policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;\n" ::"r"(
+                   SharedAddress(shared)),
+               "l"(global), "r"(valid ? 16 : 0), "l"(policy)
+               : "memory");
+}
+
 // A barrier of kThreads threads, whole warps, all of which name `id`: 1 to 15.
 template <int kThreads>
 KVR_DEVICE void SyncWarps(int id) {
