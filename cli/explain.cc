@@ -58,11 +58,9 @@ Json ToJson(const Explanation& e, const MeasuredShape* measured) {
                {"bytes", e.bytes},
                {"floor_us", e.floor_us}};
   if (measured != nullptr) {
-    json["measured"] = {{"roofline", measured->roofline},
-                        {"roofline_us", measured->roofline_us},
-                        {"fastest", measured->variant},
-                        {"fastest_us", measured->variant_us},
-                        {"axes", AxesJson(measured->axes)}};
+    json["measured"] = {{"roofline", measured->roofline}, {"roofline_us", measured->roofline_us},
+                        {"fastest", measured->variant},   {"fastest_us", measured->variant_us},
+                        {"variants_us", measured->us},    {"axes", AxesJson(measured->axes)}};
   }
   return json;
 }
@@ -77,19 +75,23 @@ Axes Differing(const Axes& axes, const Axes& others) {
   return differing;
 }
 
-// What memory was seen to allow, and how near the fastest variant came to it.
-void PrintMeasured(const MeasuredFile& file, const MeasuredShape* shape, const Axes& axes) {
+// What memory was seen to allow, and how near this variant and the fastest came to it.
+void PrintMeasured(const MeasuredFile& file, const MeasuredShape* shape, const Explanation& e) {
   if (shape == nullptr) {
     Print(absl::StrFormat("measured      not at this shape (%s, %s)\n", file.device, file.date));
     return;
   }
   Print(absl::StrFormat("measured      %s to %s the same bytes (%s, %s)\n",
                         Microseconds(shape->roofline_us), shape->roofline, file.device, file.date));
-  const Axes elsewhere = Differing(shape->axes, axes);
+  const Axes elsewhere = Differing(shape->axes, e.axes);
   if (!elsewhere.empty()) Print("              at " + AxesText(elsewhere) + "\n");
   Print(absl::StrFormat("              %s by %s, the fastest: %.2f times that\n",
                         Microseconds(shape->variant_us), shape->variant,
                         shape->variant_us / shape->roofline_us));
+  const auto own = shape->us.find(e.variant);
+  if (own == shape->us.end() || e.variant == shape->variant) return;
+  Print(absl::StrFormat("              %s by %s, at its best: %.2f times that\n",
+                        Microseconds(own->second), e.variant, own->second / shape->roofline_us));
 }
 
 void PrintMemory(const Explanation& e) {
@@ -210,7 +212,7 @@ absl::StatusOr<int> RunExplain(const GlobalOptions& global, const ExplainOptions
         if (!all.empty()) Print("\n");
         all.push_back(nullptr);
         PrintText(explanation, built.ok() ? "" : std::string(What(built.status())));
-        if (measured.has_value()) PrintMeasured(*measured, shape, explanation.axes);
+        if (measured.has_value()) PrintMeasured(*measured, shape, explanation);
       }
     }
   }

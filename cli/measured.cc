@@ -24,11 +24,16 @@ void Take(const Json& row, MeasuredFile* file) {
                             .roofline = gather ? "gather" : "stream",
                             .roofline_us = row.at(gather ? "gather_us" : "stream_us"),
                             .variant = row.at("variant"),
-                            .variant_us = us});
-  } else if (us < found->variant_us) {
+                            .variant_us = us,
+                            .us = {{row.at("variant"), us}}});
+    return;
+  }
+  if (us < found->variant_us) {
     found->variant = row.at("variant");
     found->variant_us = us;
   }
+  const auto [own, added] = found->us.emplace(row.at("variant"), us);
+  if (!added) own->second = std::min(own->second, us);
 }
 
 }  // namespace

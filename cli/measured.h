@@ -7,6 +7,7 @@
 // Threading: values and pure functions, but for reading the file.
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ struct MeasuredShape {
   double roofline_us = 0;
   std::string variant;  // the fastest exact one; empty: there is none
   double variant_us = 0;
+  std::map<std::string, double> us;  // of each exact variant's fastest config
 };
 
 struct MeasuredFile {

@@ -170,8 +170,8 @@ std::string Wrap(std::string_view text, int width, int indent) {
   for (std::string_view word : Split(text, ' ')) {
     bool blank = !first;
     first = false;
-    while (Cells(word) > room && word.find(',') < word.size() - 1) {
-      const size_t end = word.find(',') + 1;
+    const bool too_wide = Cells(word) > room;
+    for (size_t end; too_wide && (end = word.find(',') + 1) > 0 && end < word.size();) {
       add(word.substr(0, end), blank);
       word.remove_prefix(end);
       blank = false;

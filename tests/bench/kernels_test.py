@@ -65,6 +65,7 @@ class KernelsBench(unittest.TestCase):
         rows = [row for row in document["rows"] if row["num_tokens"] == 2]
         self.assertEqual(measured["roofline_us"], rows[0]["gather_us"])
         self.assertEqual(measured["fastest_us"], min(row["us"] for row in rows))
+        self.assertEqual(measured["variants_us"], {row["variant"]: row["us"] for row in rows})
         self.assertEqual(measured["axes"]["num_pages"], 4)  # explain's own is another: it is told
 
     def test_roofline_kernels_are_verified_like_any_other(self):

@@ -83,6 +83,7 @@ TEST(Wrap, BreaksAtBlanksAndIndentsEveryLine) {
 TEST(Wrap, BreaksAWordThatIsTooWideBehindItsCommas) {
   EXPECT_EQ(Wrap("same as {BLOCK_H=16,BLOCK_T=16,WARPS=4} here", 26, 2),
             "  same as {BLOCK_H=16,\n  BLOCK_T=16,WARPS=4} here\n");
+  EXPECT_EQ(Wrap("{A=1,B=2,C=3,D=4,E=5}", 10, 0), "{A=1,B=2,\nC=3,D=4,\nE=5}\n");
   EXPECT_EQ(Wrap("see /a/very/long/path/that/stays", 12, 0), "see\n/a/very/long/path/that/stays\n");
 }
 
