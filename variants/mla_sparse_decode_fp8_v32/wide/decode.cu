@@ -43,7 +43,7 @@
 namespace mla {
 
 // Registers of a thread, by job: 128 on average.
-inline constexpr int kGatherRegisters = 32, kScoreRegisters = 128, kValueRegisters = 176;
+inline constexpr int kGatherRegisters = 24, kScoreRegisters = 136, kValueRegisters = 176;
 static_assert(kGatherRegisters + kScoreRegisters + 2 * kValueRegisters <= 4 * 128);
 
 // lse: [heads] of the block's heads; sink: [heads] or null.
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(mla::kThreads, 1)
 
   const int warp = __shfl_sync(kvr::kAllLanes, kvr::WarpIndex(), 0);  // known to be uniform
   if (warp < kScoreWarps) {
-    kvr::LowerRegisters<kScoreRegisters>();
+    kvr::RaiseRegisters<kScoreRegisters>();
     kvr::WaitForPrimary();
     ScoreTiles<Shape>(shared, merge, tiles, sink == nullptr ? nullptr : sink + first_head, sm_scale,
                       heads, lse + first_row);
