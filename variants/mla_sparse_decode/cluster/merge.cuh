@@ -87,32 +87,36 @@ KVR_DEVICE void SendParts(Shared<kStages>& shared, const Merge& merge, const Val
 template <int kStages>
 KVR_DEVICE void JoinParts(Shared<kStages>& shared, const Merge& merge, int heads,
                           __nv_bfloat16* output) {
-  constexpr int kAtOnce = 4, kThreadsHere = kScoreThreads + kValueThreads;
+  constexpr int kAtOnce = 2, kThreadsHere = kScoreThreads + kValueThreads;
   constexpr int kPairs = kUnitDims / 2, kStep = kThreadsHere / kPairs;  // units between two
   const int pair = threadIdx.x % kPairs, units = merge.Units();
   const int dim = pair / 8 * 16 + pair % 2 * 8 + pair / 2 % 4 * 2;
   kvr::WaitBarrier(&shared.weighed, 0);
   kvr::WaitBarrier(&shared.parts_received, 0);
 #pragma unroll 1
-  for (int own = threadIdx.x / kPairs; own < units; own += kAtOnce * kStep) {
+  for (int first = threadIdx.x / kPairs; first < units; first += kAtOnce * kStep) {
+    int own[kAtOnce], head[kAtOnce];
     float2 sum[kAtOnce] = {};
-    const int first_unit = merge.rank * merge.share + own;
-#pragma unroll 2
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      own[i] = min(first + i * kStep, units - 1);  // the last more than once
+      head[i] = (merge.rank * merge.share + own[i]) / kValueWarps;
+    }
+#pragma unroll 4
     for (int split = 0; split < merge.splits; ++split) {
-      const auto* const parts = shared.parts + split * merge.share + own;
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
-        if (own + i * kStep >= units) break;
-        const float2 part = kvr::Load<float2>(parts[i * kStep] + 2 * pair);
-        const float weight = shared.weight[split][(first_unit + i * kStep) / kValueWarps];
+        const float2 part =
+            kvr::Load<float2>(shared.parts[split * merge.share + own[i]] + 2 * pair);
+        const float weight = shared.weight[split][head[i]];
         sum[i].x += weight * part.x, sum[i].y += weight * part.y;
       }
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const int unit = first_unit + i * kStep, head = unit / kValueWarps;
-      if (own + i * kStep >= units || head >= heads) break;
-      kvr::Store<uint32_t>(output + head * kCkvDim + unit % kValueWarps * kUnitDims + dim,
+      if (first + i * kStep >= units || head[i] >= heads) break;
+      const int group = (merge.rank * merge.share + own[i]) % kValueWarps;
+      kvr::Store<uint32_t>(output + head[i] * kCkvDim + group * kUnitDims + dim,
                            kvr::PackBf16x2(sum[i].x, sum[i].y));
     }
   }

@@ -126,22 +126,22 @@ KVR_DEVICE void JoinParts(Shared& shared, const Merge& merge, const float* parts
   const int dim = pair / 8 * 16 + pair % 2 * 8 + pair / 2 % 4 * 2;
   kvr::WaitBarrier(&shared.parts_received, 0);
 #pragma unroll 1
-  for (int own = threadIdx.x / kPairs; own < units; own += kAtOnce * kStep) {
+  for (int first = threadIdx.x / kPairs; first < units; first += kAtOnce * kStep) {
     float2 sum[kAtOnce] = {};
 #pragma unroll 1
     for (int split = 0; split < merge.splits; ++split) {
-      const float* const from = parts + (split * merge.share + own) * kSliceDims + 2 * pair;
+      const float* const from = parts + split * merge.share * kSliceDims + 2 * pair;
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
-        if (own + i * kStep >= units) break;
-        const float2 part = kvr::Load<float2>(from + i * kStep * kSliceDims);
+        const int own = min(first + i * kStep, units - 1);  // the last more than once
+        const float2 part = kvr::Load<float2>(from + own * kSliceDims);
         sum[i].x += part.x, sum[i].y += part.y;
       }
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const int unit = merge.rank * merge.share + own + i * kStep, head = unit / kCkvSlices;
-      if (own + i * kStep >= units || head >= heads) break;
+      const int unit = merge.rank * merge.share + first + i * kStep, head = unit / kCkvSlices;
+      if (first + i * kStep >= units || head >= heads) break;
       kvr::Store<uint32_t>(output + head * kCkvDim + unit % kCkvSlices * kSliceDims + dim,
                            kvr::PackBf16x2(sum[i].x, sum[i].y));
     }
