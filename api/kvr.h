@@ -149,7 +149,7 @@ KVR_API kvr_code kvr_scan(kvr_runtime* runtime, char** report);
  *
  * One shape is "num_tokens=1..96,topk=512"; a range stands for every value in it. Several are
  * separated by ';'. An axis left out takes the op's default; NULL: every key that the generation
- * selects.
+ * selects. Loads on several threads compile side by side.
  *
  * KVR_CODE_OK: all are ready. Else the code and error are those of the first that is not, and the
  * rest is loaded nevertheless. `report` (or NULL) is set whenever anything was tried: JSON with

@@ -113,18 +113,19 @@ TEST(Stress, WhatIsRetiredIsDroppedWhileEightThreadsLaunchAndGenerationsGoBackAn
       failed += !status.ok() && !absl::IsNotFound(status);
     }
   });
-  std::thread loader([&] {
-    for (int64_t n = 1; !stop.load(); n = n % 300 + 37) {
+  const auto load = [&](int64_t first) {
+    for (int64_t n = first; !stop.load(); n = n % 300 + 37) {
       failed += !dispatcher->Load("axpy", {{{"n", n}}}).ok();
     }
-  });
+  };
+  std::thread loader(load, 1), second_loader(load, 150);
   for (int64_t i = 0; i < 60 || launched < kLaunches; ++i) {
     const std::string variant = "v" + std::to_string(i % kVariants);
     failed += !dispatcher->Publish(world.Select({{1000, variant}, {64, "baseline"}}, i + 1)).ok();
   }
   stop = true;
   for (std::thread& thread : threads) thread.join();
-  for (std::thread* thread : {&collector, &back, &loader}) thread->join();
+  for (std::thread* thread : {&collector, &back, &loader, &second_loader}) thread->join();
   EXPECT_EQ(failed, 0);
   EXPECT_EQ(world.device->counters().launches, launched);
   dispatcher->Collect();
