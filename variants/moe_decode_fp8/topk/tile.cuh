@@ -18,6 +18,8 @@
 
 #include <kvr/device.cuh>
 
+#include "order.cuh"
+
 namespace moe {
 
 inline constexpr int kBlock = 128;    // columns, and rows, that share a scale
@@ -154,10 +156,9 @@ KVR_DEVICE void Multiply(typename Tile::Stage* stages, const Weight& weight, con
               &here.weights[first_row + rows * kRowTile + lane % 16][k + lane / 16 * kCopyBytes]);
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
-            uint32_t upper[2], lower[2];
-            kvr::E4m3x4ToBf16(codes[2 * i], upper);
-            kvr::E4m3x4ToBf16(codes[2 * i + 1], lower);
-            const uint32_t a[4] = {upper[0], lower[0], upper[1], lower[1]};
+            uint32_t a[4];
+            Widen(codes[2 * i], a[0], a[2]);
+            Widen(codes[2 * i + 1], a[1], a[3]);
 #pragma unroll
             for (int tokens = 0; tokens < Tile::kTokenTiles; ++tokens) {
               kvr::MmaBf16(products[rows][tokens], a, b[tokens][2 * i], b[tokens][2 * i + 1]);
