@@ -130,12 +130,13 @@ KVR_DEVICE void WriteOutput(const Values& values, const float (&weight)[kHeads],
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int head = g + 8 * half;
+    const float factor = weight[head];
     __nv_bfloat16* const dims = rows[head] + Values::Warp() * kWarpDims + 2 * t;
 #pragma unroll
     for (int n = 0; n < Values::kDimTiles; ++n) {
       const float* two = values.o[n] + 2 * half;
       kvr::Store<uint32_t>(dims + n * kFragmentN,
-                           kvr::PackBf16x2(two[0] * weight[head], two[1] * weight[head]));
+                           kvr::PackBf16x2(two[0] * factor, two[1] * factor));
     }
   }
   kvr::SyncWarps<kValueThreads>(kValueBarrier);
