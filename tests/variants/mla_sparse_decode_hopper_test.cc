@@ -96,7 +96,7 @@ TEST_P(MlaSparseDecodeHopper, DefaultsCompileForHopper) {
   ASSERT_EQ(built->binary->kernels.size(), 1u);
   const KernelResources& resources = built->binary->kernels[0].resources;
   EXPECT_LE(resources.registers, wide() ? 128 : 96);
-  EXPECT_LE(resources.spill_bytes, 32);
+  EXPECT_LE(resources.spill_bytes, wide() ? 0 : 64);  // stores and loads
 }
 
 INSTANTIATE_TEST_SUITE_P(, MlaSparseDecodeHopper, ::testing::Values("cluster", "wide"),
