@@ -17,16 +17,23 @@ inline constexpr int kRowBytes = 576;  // 448 e4m3, 64 bf16
 inline constexpr int kScaleBytes = 8;  // 7 UE8M0, a pad
 inline constexpr int kTokenBytes = kRowBytes + kScaleBytes;
 
-// Rows in shared memory are 592 bytes apart: 20 banks more than a multiple of 32, so that neither
+// Rows in shared memory take 592 bytes each: 20 banks more than a multiple of 32, so that neither
 // the 8 rows of a fragment of keys nor the 4 tokens of one of values share banks.
 inline constexpr int kRowStride = kRowBytes + 16;
 
-// Rows of a tile in shared memory.
+// Rows of a tile in shared memory, in pairs with the pad of both behind them: so each begins at a
+// multiple of 32, as in the cache. Copies of 16 bytes that end in the other half of their sector
+// of 32 would have L2 send each half's sector by itself, half as much again in all.
 template <int kTile>
 struct Rows {
-  alignas(16) uint8_t rows[kTile][kRowStride];
+  alignas(16) uint8_t rows[kTile / 2][2 * kRowStride];
   alignas(16) uint8_t scales[kTile][kScaleBytes];
 };
+
+// From the first of a tile's rows to another, and from an even one to one so much further.
+constexpr KVR_DEVICE int RowOffset(int row) {
+  return row / 2 * (2 * kRowStride) + row % 2 * kRowBytes;
+}
 
 // Where a slot's row and its scales lie. A page holds page_size rows, then their scales.
 struct RowAddress {

@@ -18,8 +18,7 @@ class Scores {
   KVR_DEVICE Scores(const __nv_bfloat16* q, int heads)
       : part_(kvr::WarpIndex() / kRowWarps), t_(kvr::LaneIndex() % 4) {
     const int g = kvr::LaneIndex() / 4;
-    // Rows 0 4 1 5 2 6 3 7 for g = 0 ... 7: pairs that are read together lie 4 rows apart.
-    row_ = Shape::kScoreRows * (kvr::WarpIndex() % kRowWarps) + g / 2 + 4 * (g % 2);
+    row_ = Shape::kScoreRows * (kvr::WarpIndex() % kRowWarps) + g;
 #pragma unroll
     for (int group = 0; group < kGroupsHere; ++group) {
       const bool rope = group == kLast && HasRope();
@@ -95,9 +94,9 @@ class Scores {
                            uint4 (&rows)[kBlocks][2]) const {
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
-      const uint8_t* at = stage.rows[row_ + 16 * block] + byte + 16 * t_;
+      const uint8_t* at = stage.rows[0] + RowOffset(row_) + RowOffset(16 * block) + byte + 16 * t_;
       rows[block][0] = kvr::Load<uint4>(at);
-      rows[block][1] = kvr::Load<uint4>(at + 8 * kRowStride);
+      rows[block][1] = kvr::Load<uint4>(at + RowOffset(8));
     }
   }
 
