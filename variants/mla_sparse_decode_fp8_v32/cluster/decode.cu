@@ -16,17 +16,18 @@
 //   scores            | tile 0 | tile 1 | ...      filled[stage]: its rows have arrived
 //   values                     | tile 0 | ...      scored[tile % 2]: its probabilities are there
 //
-// Value warps free a stage (emptied) and the probabilities (taken). Codes become f16 in registers,
-// on the way from shared memory into fragments, twice: with tokens in rows for the scores, with
-// tokens in pairs for the values; that is cheaper than a widened copy in shared memory. No scale is
-// multiplied into a row: those of keys meet fp32 sums of a group's products, those of values the
-// probabilities.
+// Value warps free a stage (emptied) and the probabilities (taken). Every lane arrives at a
+// barrier: one for all would need a barrier of the warp before, costs as much, and racecheck does
+// not follow it. Codes become f16 in registers, on the way from shared memory into fragments,
+// twice: with tokens in rows for the scores, with tokens in pairs for the values; that is cheaper
+// than a widened copy in shared memory. No scale is multiplied into a row: those of keys meet fp32
+// sums of a group's products, those of values the probabilities.
 //
 // What it asks of its input beyond the contract: queries within f16's range (65504), and scales of
 // a group of dims that lie within 2^20 of each other, since what is smaller is lost.
 // Probabilities are f16; README.md says what that costs where they are small.
 //
-// The kernel may begin before the one before it has ended, and touches no tensor until then.
+// The kernel may begin before the one before it has ended, and reads no tensor until then.
 #include <cuda_bf16.h>
 
 #include <cstdint>
@@ -62,8 +63,7 @@ KVR_DEVICE void ScoreTiles(typename Shape::Shared& shared, const Merge& merge, i
     kvr::SyncWarps<kScoreWarps * kvr::kWarpLanes>(1);
     softmax.Tile(shared.scores[out.stage], stage.mask, sm_scale * kvr::kLog2E,
                  shared.probabilities[out.stage]);
-    __syncwarp();
-    if (lane == 0) kvr::Arrive(&shared.scored[out.stage]);
+    kvr::Arrive(&shared.scored[out.stage]);
     ring.Next();
     out.Next();
   }
@@ -72,9 +72,10 @@ KVR_DEVICE void ScoreTiles(typename Shape::Shared& shared, const Merge& merge, i
 
 // output: [heads, kDim].
 template <class Shape>
-KVR_DEVICE void AddValues(typename Shape::Shared& shared, const Merge& merge, int tiles, int heads,
-                          __nv_bfloat16* output) {
-  const int group = kvr::WarpIndex() % kValueWarps, lane = kvr::LaneIndex();
+KVR_DEVICE void AddValues(typename Shape::Shared& shared, const Merge& merge, int positions,
+                          int heads, __nv_bfloat16* output) {
+  const int tiles = (positions + Shape::kTile - 1) / Shape::kTile;
+  const int group = kvr::WarpIndex() % kValueWarps;
   Values<Shape> values;
   Ring<Shape::kStages> ring;
   Ring<2> in;
@@ -83,13 +84,10 @@ KVR_DEVICE void AddValues(typename Shape::Shared& shared, const Merge& merge, in
     const auto& stage = shared.stages[ring.stage];
     const auto& probabilities = shared.probabilities[in.stage];
     kvr::WaitBarrier(&shared.filled[ring.stage], ring.parity);
-    values.Tile(stage, group, shared.factors[group], probabilities, &shared.scored[in.stage],
-                in.parity);
-    __syncwarp();
-    if (lane == 0) {
-      kvr::Arrive(&shared.taken[in.stage]);
-      kvr::Arrive(&shared.emptied[ring.stage]);
-    }
+    values.Tile(stage, group, shared.factors[group], probabilities, positions - tile * Shape::kTile,
+                &shared.scored[in.stage], in.parity);
+    kvr::Arrive(&shared.taken[in.stage]);
+    kvr::Arrive(&shared.emptied[ring.stage]);
     ring.Next();
     in.Next();
   }
@@ -98,21 +96,21 @@ KVR_DEVICE void AddValues(typename Shape::Shared& shared, const Merge& merge, in
     WriteOutput<Shape>(shared.weight, values, heads, output);
   } else {
     SendParts<Shape>(shared, merge, values);
-    JoinParts<Shape>(shared, merge, heads, output);
   }
 }
 
 // By one thread.
 template <class Shape>
 KVR_DEVICE void InitBarriers(typename Shape::Shared& shared, const Merge& merge) {
+  constexpr int kScored = kScoreWarps * kvr::kWarpLanes, kAdded = kValueWarps * kvr::kWarpLanes;
   for (int i = 0; i < Shape::kStages; ++i) {
     kvr::InitBarrier(&shared.filled[i], Gather<Shape>::kArrivals);
-    kvr::InitBarrier(&shared.emptied[i], kValueWarps);
+    kvr::InitBarrier(&shared.emptied[i], kAdded);
   }
   for (int i = 0; i < 2; ++i) {
-    kvr::InitBarrier(&shared.scored[i], kScoreWarps);
-    kvr::InitBarrier(&shared.taken[i], kValueWarps);
-    kvr::InitBarrier(&shared.weighed[i], kScoreWarps);
+    kvr::InitBarrier(&shared.scored[i], kScored);
+    kvr::InitBarrier(&shared.taken[i], kAdded);
+    kvr::InitBarrier(&shared.weighed[i], kScored);
   }
   kvr::InitBarrier(&shared.sums_received, 1);
   kvr::InitBarrier(&shared.parts_received, 1);
@@ -156,7 +154,12 @@ __global__ void __launch_bounds__(mla::kThreads, 1)
   const int tiles = (end - begin + kTile - 1) / kTile;
   const Merge merge{splits, split, share, share_reciprocal};
 
+  List main(kv_cache, sparse_indices, token, topk, page_size, page_reciprocal);
+  List extra(extra_kv_cache, extra_indices, token, extra_topk, extra_page_size,
+             extra_page_reciprocal);
+
   kvr::LaunchDependents();
+  Prefetch(main, extra, topk, begin, end);
   if (threadIdx.x == 0) InitBarriers<Shape>(shared, merge);
   __syncthreads();
   if (splits > 1) {
@@ -171,7 +174,6 @@ __global__ void __launch_bounds__(mla::kThreads, 1)
     ScoreTiles<Shape>(shared, merge, tiles, q + first_row * kKeyDims,
                       sink == nullptr ? nullptr : sink + first_head, sm_scale, heads,
                       lse + first_row);
-    if (splits > 1) JoinParts<Shape>(shared, merge, heads, output + first_row * kDim);
   } else if (warp < kScoreWarps + kValueWarps) {
     if constexpr (Shape::kValueRegisters > kRegisters) {
       kvr::RaiseRegisters<Shape::kValueRegisters>();
@@ -179,16 +181,15 @@ __global__ void __launch_bounds__(mla::kThreads, 1)
       kvr::LowerRegisters<Shape::kValueRegisters>();
     }
     kvr::WaitForPrimary();
-    AddValues<Shape>(shared, merge, tiles, heads, output + first_row * kDim);
+    AddValues<Shape>(shared, merge, end - begin, heads, output + first_row * kDim);
   } else {
     kvr::LowerRegisters<Shape::kGatherRegisters>();
-    List main(kv_cache, sparse_indices, token, topk, page_size, page_reciprocal);
-    List extra(extra_kv_cache, extra_indices, token, extra_topk, extra_page_size,
-               extra_page_reciprocal);
     kvr::WaitForPrimary();
     main.ReadLength(topk_length, token);
     extra.ReadLength(extra_topk_length, token);
     Gather<Shape> gather(main, extra, topk, begin, end);
     gather.Run(shared, tiles);
+    return;
   }
+  if (splits > 1) JoinParts<Shape>(shared, merge, heads, output + first_row * kDim);
 }

@@ -29,14 +29,24 @@ struct List {
   }
 };
 
+// Has L2 fetch the indices of positions [begin, end), 128 bytes a thread of the block, before the
+// kernel in front has ended. It may still write them: nothing is read here, and L2 is where its
+// writes go.
+KVR_DEVICE void Prefetch(const List& main, const List& extra, int topk, int begin, int end) {
+  const int position =
+      begin + static_cast<int>(threadIdx.x) * (128 / static_cast<int>(sizeof(int)));
+  if (position >= end) return;
+  kvr::PrefetchL2(position < topk ? main.indices + position : extra.indices + (position - topk));
+}
+
 // A warp copies a quarter of each tile's rows. Lanes read the indices of several tiles at once, two
 // such batches ahead, and find the address of a row each; then the warp copies row after row, 512
 // bytes with an instruction, because the memory system wants neighbouring bytes together in time.
 template <class Shape>
 class Gather {
  public:
-  // Arrivals that fill a stage.
-  static constexpr int kArrivals = kGatherWarps * (kvr::kWarpLanes + 1);
+  // Arrivals that fill a stage: each lane's for its copies, and for what it stored.
+  static constexpr int kArrivals = kGatherWarps * 2 * kvr::kWarpLanes;
 
   // Positions [begin, end) of both lists together.
   KVR_DEVICE Gather(const List& main, const List& extra, int topk, int begin, int end)
@@ -66,8 +76,7 @@ class Gather {
       kvr::WaitBarrier(&shared.emptied[ring.stage], ring.parity ^ 1);
       Copy(shared.stages[ring.stage], tile % kBatch);
       kvr::ArriveAfterCopies(&shared.filled[ring.stage]);
-      __syncwarp();
-      if (Lane() == 0) kvr::Arrive(&shared.filled[ring.stage]);  // for the mask
+      kvr::Arrive(&shared.filled[ring.stage]);
       ring.Next();
     }
   }
@@ -77,7 +86,6 @@ class Gather {
   static constexpr int kRows = kTile / kGatherWarps;      // of a tile
   static constexpr int kBatch = kvr::kWarpLanes / kRows;  // tiles
   static constexpr int kPieces = kRowBytes / 16;          // of a row
-  static constexpr int kPadPieces = kRowStride / 16 - kPieces;
 
   KVR_DEVICE static int Lane() { return kvr::LaneIndex(); }
   KVR_DEVICE static int FirstRow() { return kvr::WarpIndex() % kGatherWarps * kRows; }
@@ -118,9 +126,12 @@ class Gather {
       const uint64_t address = __shfl_sync(kvr::kAllLanes, row_, batch * kRows + row);
       // The last turn may have lanes to spare.
       if ((i + 1) * kvr::kWarpLanes > kRows * kPieces && piece >= kRows * kPieces) break;
-      kvr::CopyAsync16(stage.rows[FirstRow()] + (piece + row * kPadPieces) * 16,
-                       reinterpret_cast<const uint8_t*>(address) + (piece - row * kPieces) * 16,
-                       address != 0);
+      // Rows may lie in pairs.
+      constexpr int kTogether = sizeof(stage.rows[0]) / kRowBytes;
+      const int byte = (piece - row * kPieces) * 16;
+      kvr::CopyAsync16(
+          stage.rows[(FirstRow() + row) / kTogether] + row % kTogether * kRowBytes + byte,
+          reinterpret_cast<const uint8_t*>(address) + byte, address != 0);
     }
   }
 

@@ -64,8 +64,7 @@ KVR_DEVICE void Weigh(typename Shape::Shared& shared, const Merge& merge,
                        kvr::RankAddress(&shared.sums_received, split), own);
     }
     if (split == 0) shared.weight[head] = inverse;
-    __syncwarp();
-    if (lane == 0) kvr::Arrive(&shared.weighed[0]);
+    kvr::Arrive(&shared.weighed[0]);
     kvr::WaitBarrier(&shared.sums_received, 0);
     const float2 part = split < merge.splits ? shared.sums[split][head] : make_float2(-1e30f, 0);
     const float largest = kvr::WarpMax<16>(part.x);
@@ -78,8 +77,7 @@ KVR_DEVICE void Weigh(typename Shape::Shared& shared, const Merge& merge,
       lse[head] = weights > 0 ? total : -kvr::kInfinity;
     }
   }
-  __syncwarp();
-  if (lane == 0) kvr::Arrive(&shared.weighed[merge.splits > 1]);
+  kvr::Arrive(&shared.weighed[merge.splits > 1]);
 }
 
 // Of a value warp: its values, which it multiplies by their weight, to the blocks that own them.

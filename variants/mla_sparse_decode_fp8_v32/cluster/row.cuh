@@ -32,6 +32,9 @@ struct Rows {
   alignas(16) uint8_t rows[kTile][kRowStride];
 };
 
+// From the first of a tile's rows to another.
+constexpr KVR_DEVICE int RowOffset(int row) { return row * kRowStride; }
+
 // Where a slot's row lies: at slot * 656, whatever the page size.
 struct RowAddress {
   const uint8_t* row;

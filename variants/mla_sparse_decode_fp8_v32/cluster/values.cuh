@@ -55,23 +55,23 @@ struct Values {
   // What `o` has to be multiplied by.
   KVR_DEVICE float Unit(bool rope) const { return rope ? 1.0f : PowerOfTwo(exponent - kHeadroom); }
 
-  // A tile of a group. factors: [kTile / 2], this warp's own. Waits for `scored`, and until then
-  // for nothing but the rows.
+  // A tile of a group, of which no more than the first `rows` count. factors: [kTile / 2], this
+  // warp's own. Waits for `scored`, and until then for nothing but the rows.
   KVR_DEVICE void Tile(const typename Shape::Stage& stage, int group, uint32_t* factors,
-                       const typename Shape::Probabilities& probabilities, uint64_t* scored,
-                       int parity) {
+                       const typename Shape::Probabilities& probabilities, int rows,
+                       uint64_t* scored, int parity) {
     if constexpr (kRopeIsValue) {
-      if (group == kRopeGroup) return RopeTile(stage, probabilities, scored, parity);
+      if (group == kRopeGroup) return RopeTile(stage, probabilities, rows, scored, parity);
     }
-    CodeTile(stage, group, factors, probabilities, scored, parity);
+    CodeTile(stage, group, factors, probabilities, rows, scored, parity);
   }
 
  private:
   KVR_DEVICE void CodeTile(const typename Shape::Stage& stage, int group, uint32_t* factors,
-                           const typename Shape::Probabilities& probabilities, uint64_t* scored,
-                           int parity) {
+                           const typename Shape::Probabilities& probabilities, int rows,
+                           uint64_t* scored, int parity) {
     const int lane = kvr::LaneIndex(), g = lane / 4, t = lane % 4;
-    const uint8_t* at = stage.rows[2 * t] + group * kGroupDims + 8 * g;
+    const uint8_t* at = stage.rows[0] + RowOffset(2 * t) + group * kGroupDims + 8 * g;
     uint2 v[kPrefetched][4];
 #pragma unroll
     for (int step = 0; step < kPrefetched; ++step) LoadTokens(at, step, v[step]);
@@ -104,6 +104,7 @@ struct Values {
     Rescale(probabilities, change);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
+      if (step > 0 && step * 16 >= rows) break;
       uint32_t b[4];
       LoadProbabilities(probabilities.tables[0], step, b);
       b[0] = MultiplyF16x2(b[0], factor[2 * step]),
@@ -127,10 +128,10 @@ struct Values {
 
   // The same of the RoPE group, which is not scaled.
   KVR_DEVICE void RopeTile(const typename Shape::Stage& stage,
-                           const typename Shape::Probabilities& probabilities, uint64_t* scored,
-                           int parity) {
+                           const typename Shape::Probabilities& probabilities, int rows,
+                           uint64_t* scored, int parity) {
     const int g = kvr::LaneIndex() / 4, t = kvr::LaneIndex() % 4;
-    const uint8_t* at = stage.rows[2 * t] + kRopeGroup * kGroupDims + 16 * g;
+    const uint8_t* at = stage.rows[0] + RowOffset(2 * t) + kRopeGroup * kGroupDims + 16 * g;
     uint4 v[kRopeBuffers][4];
 #pragma unroll
     for (int step = 0; step < kRopePrefetched; ++step) LoadTokens(at, step, v[step]);
@@ -138,6 +139,7 @@ struct Values {
     Rescale(probabilities, 1);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
+      if (step > 0 && step * 16 >= rows) break;
       uint32_t b[4];
       LoadProbabilities(probabilities.tables[1], step, b);
       uint4(&w)[4] = v[step % kRopeBuffers];
@@ -167,9 +169,9 @@ struct Values {
   // 8 dims of tokens 2 t, + 1, + 8, + 9 of a step. Bytes: uint2 or, of RoPE, uint4.
   template <typename Bytes>
   KVR_DEVICE static void LoadTokens(const uint8_t* at, int step, Bytes (&v)[4]) {
-    at += step * 16 * kRowStride;
-    v[0] = kvr::Load<Bytes>(at), v[1] = kvr::Load<Bytes>(at + kRowStride);
-    v[2] = kvr::Load<Bytes>(at + 8 * kRowStride), v[3] = kvr::Load<Bytes>(at + 9 * kRowStride);
+    at += RowOffset(step * 16);
+    v[0] = kvr::Load<Bytes>(at), v[1] = kvr::Load<Bytes>(at + RowOffset(1));
+    v[2] = kvr::Load<Bytes>(at + RowOffset(8)), v[3] = kvr::Load<Bytes>(at + RowOffset(9));
   }
 
   // The four 8x8 tiles of an ldmatrix: heads 0...7 and 8...15, tokens 0...7 and 8...15 of each.

@@ -6,37 +6,34 @@
 namespace mla {
 
 // By the value warps, which have nothing else to do yet: q [heads, 576] to `query`, zeros from
-// `heads` on. The dims of a step are those that Scores takes together: step s of a group has in
-// columns 2 t, + 1, + 8, + 9 dims 16 t + 4 s ... + 3; of RoPE, dims 8 t + 32 (s / 2) + 4 (s % 2)
-// ... + 3.
+// `heads` on; each warp has 8 heads. The dims of a step are those that Scores takes together: step
+// s of a group has in columns 2 t, + 1, + 8, + 9 dims 16 t + 4 s ... + 3; of RoPE, dims 8 t + 32
+// (s / 2) + 4 (s % 2) ... + 3.
 template <class Shape>
 KVR_DEVICE void StoreQuery(typename Shape::Shared& shared, const __nv_bfloat16* q, int heads) {
-  constexpr int kPieces = kHeads * kKeyDims / 8, kAtOnce = 6;
-  static_assert(kPieces % (kAtOnce * kValueThreads) == 0);
-  const int thread = threadIdx.x % kValueThreads;
-#pragma unroll 1
-  for (int first = thread; first < kPieces; first += kAtOnce * kValueThreads) {
-    uint4 v[kAtOnce];
+  static_assert(kHeads == 8 * kValueWarps);
+  const int warp = kvr::WarpIndex() - kScoreWarps, g = kvr::LaneIndex() / 4;
+  const int t = kvr::LaneIndex() % 4, head = 8 * warp + g;
+  // 8 dims each: of two steps of a group.
+  constexpr int kPieces = 2 * (kRopeGroup + 1);
+  uint4 v[kPieces];
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int piece = first + i * kValueThreads;
-      v[i] = make_uint4(0, 0, 0, 0);
-      if (piece / (kKeyDims / 8) < heads) v[i] = kvr::LoadReadOnly<uint4>(q + piece * 8);
+  for (int i = 0; i < kPieces; ++i) {
+    const int group = i / 2, half = i % 2;
+    const int dim = 8 * (group == kRopeGroup ? t + 4 * half : 2 * t + half);
+    v[i] = make_uint4(0, 0, 0, 0);
+    if (head < heads) {
+      v[i] = kvr::LoadReadOnly<uint4>(q + head * kKeyDims + group * kGroupDims + dim);
     }
+  }
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int piece = first + i * kValueThreads;
-      const int head = piece / (kKeyDims / 8), group = piece % (kKeyDims / 8) / 8;
-      const int dim = piece % 8 * 8;
-      const bool rope = group == kRopeGroup;
-      const int t = rope ? dim / 8 % 4 : dim / 16;
-      const int step = rope ? dim / 32 * 2 : dim / 8 % 2 * 2;
-      const uint32_t pairs[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
+  for (int i = 0; i < kPieces; ++i) {
+    const uint32_t pairs[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        shared.query[group * 4 + step + j / 2][head / 8][j % 2][head % 8][t] =
-            rope ? pairs[j] : kvr::PackF16x2(kvr::LowBf16(pairs[j]), kvr::HighBf16(pairs[j]));
-      }
+    for (int j = 0; j < 4; ++j) {
+      shared.query[2 * i + j / 2][warp][j % 2][g][t] =
+          i / 2 == kRopeGroup ? pairs[j]
+                              : kvr::PackF16x2(kvr::LowBf16(pairs[j]), kvr::HighBf16(pairs[j]));
     }
   }
   kvr::FenceAsyncProxy();
