@@ -179,8 +179,8 @@ TEST_P(MlaFp8Launch, AnInfiniteSinkTakesAllOfTheOutputAndNothingOfLse) {
 
 // Dims with a large scale have no part in the scores, which would else be one-hot.
 TEST_P(MlaFp8Launch, ScalesMayBeOfAnySize) {
-  if (GetParam().variant == "wide") {
-    GTEST_SKIP() << "it asks for scales of a row within 2^20 of each other (the op's README)";
+  if (GetParam().variant == "wide" && !is_v4()) {
+    GTEST_SKIP() << "it asks for scales of a row near each other (the op's README)";
   }
   constexpr int kExponents[] = {60, -60, 9, -30, 20, 0, -9};
   Problem problem = Draw(2);

@@ -6,87 +6,82 @@
 #include <cuda_bf16.h>
 
 #include <kvr/device.cuh>
-#include <kvr/wgmma.cuh>
 
+#include "products.cuh"
 #include "row.cuh"
 
 namespace mla {
 
 inline constexpr int kHeads = 64;  // of a block
+inline constexpr int kTile = 64;   // cache rows
 
-// Warpgroups by what they do: one scores, two add up values, 256 dims each, one gathers.
+// Warpgroups by what they do: one scores, two add up values, 256 dims each, one gathers and widens.
 inline constexpr int kScoreWarps = 4, kValueWarps = 8, kGatherWarps = 4;
-inline constexpr int kThreads = (kScoreWarps + kValueWarps + kGatherWarps) * kvr::kWarpLanes;
 inline constexpr int kScoreThreads = kScoreWarps * kvr::kWarpLanes;
 inline constexpr int kValueThreads = kValueWarps * kvr::kWarpLanes;
+inline constexpr int kGatherThreads = kGatherWarps * kvr::kWarpLanes;
+inline constexpr int kThreads = kScoreThreads + kValueThreads + kGatherThreads;
 
 // Named barriers; 0 is __syncthreads.
-enum Barrier { kScoreBarrier = 1, kQueryBarrier = 2 };
+enum Barrier { kValueBarrier = 1, kScoreValueBarrier = 2 };
 
-// kStages tiles of 64 cache rows fit into shared memory, of which kInFlight may be on their way:
-// more would only wait for each other in the memory system, the first one too.
-template <int kStages_, int kInFlight_>
-struct Shape {
-  static constexpr int kTile = 64, kStages = kStages_, kInFlight = kInFlight_;
-  static_assert(kInFlight >= 1 && kInFlight <= kStages);
-
-  struct Stage {
-    alignas(16) uint8_t rows[kTile][kRowStride];
-    alignas(16) uint8_t scales[kTile][kScaleBytes];
-    alignas(16) float mask[kTile];  // 0, or -infinity for padding
-  };
-
-  // What the value warps need of a tile's scores.
-  struct Probabilities {
-    // f16, B of a product over tokens: 8 tokens x 8 heads are 128 bytes in a row.
-    alignas(128) uint32_t f16[kTile / 8][kHeads / 8][8][4];
-    alignas(16) float rescale[kHeads];  // of the output so far, if `moved`
-    alignas(16) int moved;
-  };
-
-  struct Shared {
-    // B of a product over dims, 16 deep: a step is 8 heads x 8 dims, 128 bytes in a row, for both
-    // halves of its dims and each 8 heads. f16; of the last four, RoPE, bf16.
-    alignas(128) uint32_t query[kDim / 16][kHeads / 8][2][8][4];
-    union {
-      Stage stages[kStages];
-      uint4 parts[kHeads * kGroups *
-                  8];  // merge: [splits][share][8]: of each owned unit, each block's part
-    };
-    Probabilities probabilities[2];                        // [tile % 2]
-    alignas(16) uint32_t factors[kValueWarps][kTile / 2];  // a group's scales, f16 (values.cuh)
-    alignas(16) float table[kScoreWarps][kHeads];          // maxima and sums of score warps
-
-    alignas(16) float reference[kHeads];  // scores.cuh
-    alignas(16) float4 thread_sums[kHeads / 16][kScoreThreads];
-
-    // Merge (merge.cuh).
-    alignas(16) float2 sums[kMostSplits][kHeads];  // of each block: reference, sum
-    int exponents[kMostSplits][kGroups];
-    float split_weight[kHeads][kMostSplits];
-    float weight[kHeads];  // of this block's values
-
-    uint64_t filled[kStages], emptied[kStages];
-    uint64_t scored[2], taken[2];  // of `probabilities`
-    uint64_t weighed[2];           // `weight`; `split_weight`
-    uint64_t sums_received, parts_received;
-  };
-  // The manifest's: query_bytes, stage_bytes, probability_bytes, score_bytes, merge_bytes,
-  // barrier_bytes.
-  static_assert(sizeof(Shared) ==
-                (64 * 512 * 2 + kStages * 64 * (kRowStride + 8 + 4) + 2 * 8576 + 8 * 32 * 4 +
-                 4 * 64 * 4 + 64 * 4 + 4 * 128 * 16 + 16 * 64 * 8 + 16 * 8 * 4 + 64 * 16 * 4 +
-                 64 * 4 + (2 * kStages + 8) * 8 + 127) /
-                    128 * 128);
+// [rows, 64 dims], bf16, as products.cuh has it. The dims of a group with codes are in an order of
+// their own, here and in the query: of each 16, chunk ChunkOf(..., 0) has the even ones, and
+// ChunkOf(..., 1) the odd ones. Groups differ in which comes first, so that lanes which store
+// chunks of two groups use all banks.
+template <int kRows>
+struct Block {
+  alignas(kBlockRowChunks* kBlockRowBytes) uint8_t bytes[kRows * kBlockRowBytes];
 };
+KVR_DEVICE int ChunkOf(int group, int sixteen, int odd) { return 2 * sixteen + (odd ^ group % 2); }
 
-// f16 keeps 2^-14 ... 2^15: scales are taken relative to the largest, times 2^kHeadroom, so that no
-// code times a scale exceeds 448 * 2^7, and one 2^-21 of the largest is the last that counts.
-inline constexpr int kHeadroom = 7;
+using Tile = Block<kTile>[kGroups];
+inline constexpr int kTiles = 2;
 
-// 2^(scale - largest + kHeadroom), or 0, twice, as f16.
-KVR_DEVICE uint32_t RelativeScale(int scale, int largest) {
-  return max(scale - largest + kHeadroom + 15, 0) * (1 << 10) * 0x10001u;
-}
+// A warp's share of half a tile, as it lies in the cache.
+inline constexpr int kHalfTile = kTile / 2, kBatchRows = kHalfTile / kGatherWarps;
+struct Batch {
+  struct Row {
+    alignas(16) uint8_t codes[kRopeGroup * kGroupDims];
+    uint8_t scales[kScaleBytes];
+    uint8_t pad[56];  // rows a power of two apart
+  } rows[kBatchRows];
+  uint8_t rope[kBatchRows][kGroupDims * 2];
+};
+inline constexpr int kAhead = 2;  // batches on their way, of a warp
+
+// The query: the first groups in registers of the score warps, as many as there is room for, the
+// rest in shared memory.
+inline constexpr int kHeldGroups = 3, kStoredGroups = kGroups - kHeldGroups;
+
+struct Shared {
+  union {
+    struct {
+      Tile tiles[kTiles];
+      Block<kHeads> query[kStoredGroups];
+    };
+    struct {  // merge.cuh; [heads][512], bf16, in all: each block's share of units together
+      uint8_t staged[kHeads * kDim * 2];
+      uint8_t parts[kHeads * kDim * 2 + kMostSplits * kGroupDims * 2];
+    };
+  };
+  Block<kHeads> probabilities;  // [heads, tokens of a tile]
+  Batch batches[kAhead][kGatherWarps];
+  float2 sums[kMostSplits][kHeads];  // of each block: reference, sum; later weight, -
+  const uint8_t* rows[kGatherWarps][kvr::kWarpLanes];  // addresses of rows that are next
+  alignas(16) float mask[kTiles][kTile];               // 0, or -infinity for padding
+  float rescale[kHeads];                               // of the output so far, if `moved`
+  int moved[kScoreWarps];
+
+  uint64_t widened[kTiles], emptied[kTiles][2];  // a tile; each half of it
+  uint64_t scored, taken;                        // `probabilities`
+  uint64_t weighed, sums_received, parts_received;
+};
+// The manifest's: tile_bytes, query_bytes, probability_bytes, batch_bytes, merge_bytes,
+// other_bytes, barrier_bytes.
+static_assert(sizeof(Shared) ==
+              (2 * 8 * 64 * 128 + 5 * 64 * 128 + 64 * 128 + 2 * 4 * 8 * (512 + 128) + 16 * 64 * 8 +
+               4 * 32 * 8 + 2 * 64 * 4 + 64 * 4 + 16 + 11 * 8 + 1023) /
+                  1024 * 1024);
 
 }  // namespace mla

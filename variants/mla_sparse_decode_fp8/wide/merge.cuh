@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The blocks of a cluster, each with its part of a token's lists, make one output. A unit is 64
-// dims of a head; a block owns `share` of the 512 units and gets them from every block (itself
-// too). With m a block's reference, l its sum, o its values over l, M the largest m:
+// dims of a head; a block owns `share` of the 512 units and gets them from every block. With m a
+// block's reference, l its sum, o its values, M the largest m:
 //
-//   total = sum 2^(m - M) l      lse = M + log2(total)      output = sum 2^(m - M) l / total * o
+//   total = sum 2^(m - M) l      lse = M + log2(total)      output = sum 2^(m - M) / total * o
 //
-// References and sums travel as soon as the last tile is scored, so that the weights are there
-// before the parts. Parts are f16 in the unit of Values::exponent, in which none exceeds 2^16. They
-// arrive where the tiles were, so all blocks must have used those.
+// References and sums travel as soon as the last tile is scored, so that weights are there before
+// the parts. Parts are bf16, and lie where the tiles were, so all blocks must have used those.
 #pragma once
 
 #include "scores.cuh"
@@ -18,164 +17,149 @@ namespace mla {
 
 struct Merge {
   int splits, rank;
-  int share;       // ceil(512 / splits); the last blocks own fewer, or none
-  int reciprocal;  // ceil(2^20 / share)
+  int share;  // ceil(512 / splits); the last blocks own fewer, or none
 
   static constexpr int kUnits = kHeads * kGroups;
+  static constexpr int kUnitBytes = kGroupDims * sizeof(__nv_bfloat16);
   static constexpr int kSumBytes = kHeads * sizeof(float2);
 
-  KVR_DEVICE int Units() const { return max(0, min(share, kUnits - rank * share)); }
-  KVR_DEVICE int PartBytes() const {
-    return Units() * kGroupDims * static_cast<int>(sizeof(uint16_t)) +
-           kGroups * static_cast<int>(sizeof(int));
+  KVR_DEVICE int Begin(int owner) const { return owner * share * kUnitBytes; }
+  KVR_DEVICE int Bytes(int owner) const {
+    return max(0, min(share, kUnits - owner * share)) * kUnitBytes;
+  }
+  // All threads of the cluster.
+  KVR_DEVICE void Meet() const {
+    if (splits > 1) kvr::ClusterArrive(), kvr::ClusterWait();
   }
 };
+
+// From this block's shared memory to another's, whose barrier counts the bytes. Stores before it
+// have passed FenceAsyncProxy and a barrier.
+KVR_DEVICE void SendBytes(uint32_t to, const void* shared, int bytes, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+      "[%3];\n" ::"r"(to),
+      "r"(kvr::SharedAddress(shared)), "r"(bytes), "r"(barrier)
+      : "memory");
+}
 
 // What a sink leaves of the output: 1 / (1 + e^(sink - lse ln 2)).
 KVR_DEVICE float SinkFactor(float sink, float lse) {
   return __fdividef(1, 1 + kvr::Exp2(sink * kvr::kLog2E - lse));
 }
 
-// By the score warps: the softmax to what the values are to be multiplied by, and to lse. sink,
-// lse: of the first of the block's heads; sink may be null.
-template <class Shape>
-KVR_DEVICE void Weigh(typename Shape::Shared& shared, const Merge& merge,
-                      const Scores<Shape>& scores, const float* sink, int heads, float* lse) {
-  const int lane = kvr::LaneIndex(), head = threadIdx.x;
+// By the score warps: each block's weight, in place of its reference, and lse. sink: of head
+// threadIdx.x / 2. lse: of the first of the block's heads.
+KVR_DEVICE void Weigh(Shared& shared, const Merge& merge, const Scores& scores, float sink,
+                      int heads, float* lse) {
+  const int t = kvr::LaneIndex() % 4;
 #pragma unroll
-  for (int i = 0; i < Scores<Shape>::kOwnHeads; ++i) {
-    float sum = reinterpret_cast<const float*>(&Scores<Shape>::SumsOf(shared, i))[i % 4];
-#pragma unroll
-    for (int lanes = 4; lanes < 32; lanes *= 2) sum += __shfl_xor_sync(kvr::kAllLanes, sum, lanes);
-    if (lane < 4) shared.table[kvr::WarpIndex()][scores.Head(i)] = sum;
+  for (int upper = 0; upper < 2; ++upper) {
+    const float2 own = make_float2(scores.reference[upper], kvr::WarpSum<4>(scores.sum[upper]));
+    float2* const place = &shared.sums[merge.rank][Scores::Head(upper)];
+    if (merge.splits == 1 && t == 0) *place = own;
+#pragma unroll 1
+    for (int to = t; merge.splits > 1 && to < merge.splits; to += 4) {
+      kvr::StoreRemote(kvr::RankAddress(place, to), kvr::RankAddress(&shared.sums_received, to),
+                       own);
+    }
   }
-  kvr::SyncWarps<kScoreThreads>(kScoreBarrier);
-  if (head < kHeads) {  // two warps
-    const float own_sink = sink != nullptr && head < heads ? sink[head] : -kvr::kInfinity;
-    float sum = 0;
-#pragma unroll
-    for (int warp = 0; warp < kScoreWarps; ++warp) sum += shared.table[warp][head];
-    const float reference = shared.reference[head];
-    const float inverse = sum > 0 ? __fdividef(1, sum) : 0;
-    if (merge.splits == 1) {
-      const float total = reference + kvr::Log2(sum);
-      shared.weight[head] = sum > 0 ? inverse * SinkFactor(own_sink, total) : 0;
-      if (head < heads) lse[head] = sum > 0 ? total : -kvr::kInfinity;
-    } else {
-      shared.weight[head] = inverse;
-      for (int split = 0; split < merge.splits; ++split) {
-        kvr::StoreRemote(kvr::RankAddress(&shared.sums[merge.rank][head], split),
-                         kvr::RankAddress(&shared.sums_received, split),
-                         make_float2(reference, sum));
-      }
-    }
-    __syncwarp();
-    if (lane == 0) kvr::Arrive(&shared.weighed[0]);
-    if (merge.splits > 1) {
-      kvr::WaitBarrier(&shared.sums_received, 0);
-      float largest = -1e30f, weights = 0;
-      for (int split = 0; split < merge.splits; ++split) {
-        largest = fmaxf(largest, shared.sums[split][head].x);
-      }
-      for (int split = 0; split < merge.splits; ++split) {
-        const float2 part = shared.sums[split][head];
-        weights += kvr::Exp2(part.x - largest) * part.y;
-      }
-      const float total = largest + kvr::Log2(weights);
-      const float factor = weights > 0 ? __fdividef(1, weights) * SinkFactor(own_sink, total) : 0;
-      for (int split = 0; split < merge.splits; ++split) {
-        const float2 part = shared.sums[split][head];
-        shared.split_weight[head][split] = kvr::Exp2(part.x - largest) * part.y * factor;
-      }
-      if (merge.rank == 0 && head < heads) lse[head] = weights > 0 ? total : -kvr::kInfinity;
-      __syncwarp();
-      if (lane == 0) kvr::Arrive(&shared.weighed[1]);
-    }
+  if (merge.splits > 1) kvr::WaitBarrier(&shared.sums_received, 0);
+  __syncwarp();
+  const int head = threadIdx.x / 2, first = threadIdx.x % 2;  // two lanes a head, every other split
+  float largest = -1e30f, total = 0;
+#pragma unroll 1
+  for (int split = first; split < merge.splits; split += 2) {
+    largest = fmaxf(largest, shared.sums[split][head].x);
+  }
+  largest = kvr::WarpMax<2>(largest);
+#pragma unroll 1
+  for (int split = first; split < merge.splits; split += 2) {
+    const float2 part = shared.sums[split][head];
+    total += kvr::Exp2(part.x - largest) * part.y;
+  }
+  total = kvr::WarpSum<2>(total);
+  const float all = largest + kvr::Log2(total);
+  const float factor = total > 0 ? __fdividef(1, total) * SinkFactor(sink, all) : 0;
+#pragma unroll 1
+  for (int split = first; split < merge.splits; split += 2) {
+    float& x = shared.sums[split][head].x;
+    x = kvr::Exp2(x - largest) * factor;
+  }
+  if (merge.rank == 0 && first == 0 && head < heads) lse[head] = total > 0 ? all : -kvr::kInfinity;
+  kvr::Arrive(&shared.weighed);
+}
+
+// Byte of a head's row in `staged` and `parts`. Rows are 1024 apart, so 32 bytes change places, or
+// four heads would share banks.
+KVR_DEVICE int StagedByte(int head, int dim) { return 2 * dim ^ head % 4 * 32; }
+
+// By the value warps: their values to the blocks that own them.
+KVR_DEVICE void SendParts(Shared& shared, const Merge& merge, Values& values) {
+  if (merge.splits == 1) {  // weighed here, so that they are rounded once
+    kvr::WaitBarrier(&shared.weighed, 0);
+    values.Multiply({shared.sums[0][Values::Head(0)].x, shared.sums[0][Values::Head(1)].x});
+  }
+  kvr::SyncWarps<kValueThreads>(kValueBarrier);  // all products are over
+  values.ForEach([&](int head, int dim, const auto& pairs) {
+    kvr::Store(shared.staged + head * (2 * kDim) + StagedByte(head, dim), pairs);
+  });
+  kvr::FenceAsyncProxy();
+  kvr::SyncWarps<kValueThreads>(kValueBarrier);
+  merge.Meet();  // no block uses its tiles any more
+  const int to = threadIdx.x - kScoreThreads;
+  if (to < merge.splits && to != merge.rank && merge.Bytes(to) > 0) {
+    SendBytes(kvr::RankAddress(shared.parts + merge.Begin(merge.rank), to),
+              shared.staged + merge.Begin(to), merge.Bytes(to),
+              kvr::RankAddress(&shared.parts_received, to));
   }
 }
 
-// Of a value warp: its values to the blocks that own them.
-template <class Shape>
-KVR_DEVICE void SendParts(typename Shape::Shared& shared, const Merge& merge,
-                          const Values<Shape>& values) {
-  const int lane = kvr::LaneIndex(), g = lane / 4, t = lane % 4;
-  const int group = kvr::WarpIndex() - kScoreWarps;
-  if (lane < merge.splits) {
-    kvr::StoreRemote(kvr::RankAddress(&shared.exponents[merge.rank][group], lane),
-                     kvr::RankAddress(&shared.parts_received, lane), values.exponent);
-  }
-#pragma unroll
-  for (int i = 0; i < kHeads / 4; ++i) {
-    const int n = i / 2, head = n * 8 + 2 * t + i % 2, unit = head * kGroups + group;
-    const int to = unit * merge.reciprocal >> 20;
-    const float weight = shared.weight[head];
-    uint32_t pair[4];
-#pragma unroll
-    for (int m = 0; m < 4; ++m) {
-      pair[m] = kvr::PackF16x2(values.o[m][4 * n + i % 2] * weight,
-                               values.o[m][4 * n + 2 + i % 2] * weight);
-    }
-    const uint4* place =
-        shared.parts + (merge.rank * merge.share + unit - to * merge.share) * 8 + g;
-    kvr::StoreRemote(kvr::RankAddress(place, to), kvr::RankAddress(&shared.parts_received, to),
-                     make_uint4(pair[0], pair[1], pair[2], pair[3]));
-  }
-}
-
-// Of the value warps together: the owned units; a thread takes 4 dims of one at a time. output: of
+// By the score and value warps: the owned units; a thread takes 8 dims of one at a time. output: of
 // the first of the block's heads.
-template <class Shape>
-KVR_DEVICE void JoinParts(typename Shape::Shared& shared, const Merge& merge, int heads,
-                          __nv_bfloat16* output) {
-  constexpr int kPieces = kGroupDims / 4;
-  const int thread = threadIdx.x - kScoreThreads;
-  kvr::WaitBarrier(&shared.weighed[1], 0);
+KVR_DEVICE void JoinParts(Shared& shared, const Merge& merge, int heads, __nv_bfloat16* output) {
+  constexpr int kJoiners = kScoreThreads + kValueThreads, kAtOnce = 2;
+  const int pieces = merge.Bytes(merge.rank) / 16;
+  kvr::SyncWarps<kJoiners>(kScoreValueBarrier);  // this block's part
+  kvr::WaitBarrier(&shared.weighed, 0);
   kvr::WaitBarrier(&shared.parts_received, 0);
 #pragma unroll 1
-  for (int i = thread; i < merge.Units() * kPieces; i += kValueThreads) {
-    const int unit = merge.rank * merge.share + i / kPieces, piece = i % kPieces;
-    const int head = unit / kGroups, group = unit % kGroups;
-    const uint2* parts = reinterpret_cast<const uint2*>(shared.parts) + i;
-    float o[4] = {};
-#pragma unroll 4
+  for (int first = threadIdx.x; first < pieces; first += kAtOnce * kJoiners) {
+    float o[kAtOnce][8] = {};
+    int at[kAtOnce], byte[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      at[i] = merge.Begin(merge.rank) / 2 + 8 * min(first + i * kJoiners, pieces - 1);
+      byte[i] = at[i] / kDim * (2 * kDim) + StagedByte(at[i] / kDim, at[i] % kDim) -
+                merge.Begin(merge.rank);
+    }
+#pragma unroll 2
     for (int split = 0; split < merge.splits; ++split) {
-      const uint2 part = parts[split * merge.share * kPieces];
-      const float unit_of_part =
-          group == kRopeGroup ? 1 : PowerOfTwo(shared.exponents[split][group] - kHeadroom);
-      const float weight = shared.split_weight[head][split] * unit_of_part;
-      const float2 low = __half22float2(*reinterpret_cast<const __half2*>(&part.x));
-      const float2 high = __half22float2(*reinterpret_cast<const __half2*>(&part.y));
-      o[0] += weight * low.x, o[1] += weight * low.y;
-      o[2] += weight * high.x, o[3] += weight * high.y;
+      const uint8_t* from =
+          (split == merge.rank ? shared.staged : shared.parts) + merge.Begin(split);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const uint4 v = kvr::Load<uint4>(from + byte[i]);
+        const uint32_t pairs[4] = {v.x, v.y, v.z, v.w};
+        const float weight = merge.splits == 1 ? 1 : shared.sums[split][at[i] / kDim].x;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          o[i][2 * j] += weight * kvr::LowBf16(pairs[j]);
+          o[i][2 * j + 1] += weight * kvr::HighBf16(pairs[j]);
+        }
+      }
     }
-    if (head < heads) {
-      kvr::Store<uint2>(output + head * kDim + group * kGroupDims + 4 * piece,
-                        make_uint2(kvr::PackBf16x2(o[0], o[1]), kvr::PackBf16x2(o[2], o[3])));
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (at[i] / kDim < heads) {
+        kvr::Store(
+            output + at[i],
+            make_uint4(kvr::PackBf16x2(o[i][0], o[i][1]), kvr::PackBf16x2(o[i][2], o[i][3]),
+                       kvr::PackBf16x2(o[i][4], o[i][5]), kvr::PackBf16x2(o[i][6], o[i][7])));
+      }
     }
   }
-}
-
-// Of a value warp whose block has a token's lists to itself.
-template <class Shape>
-KVR_DEVICE void WriteOutput(const float* weight, const Values<Shape>& values, int heads,
-                            __nv_bfloat16* output) {
-  const int g = kvr::LaneIndex() / 4, t = kvr::LaneIndex() % 4;
-  const int group = kvr::WarpIndex() - kScoreWarps;
-#pragma unroll
-  for (int i = 0; i < kHeads / 4; ++i) {
-    const int n = i / 2, head = n * 8 + 2 * t + i % 2;
-    const float factor = weight[head] * values.Unit(group == kRopeGroup);
-    uint32_t pair[4];
-#pragma unroll
-    for (int m = 0; m < 4; ++m) {
-      pair[m] = kvr::PackBf16x2(values.o[m][4 * n + i % 2] * factor,
-                                values.o[m][4 * n + 2 + i % 2] * factor);
-    }
-    if (head < heads) {
-      kvr::Store<uint4>(output + head * kDim + group * kGroupDims + 8 * g,
-                        make_uint4(pair[0], pair[1], pair[2], pair[3]));
-    }
-  }
+  merge.Meet();  // what this block has staged has been read
 }
 
 }  // namespace mla

@@ -5,128 +5,70 @@
 
 namespace mla {
 
-// Output of a value warpgroup: O^T = V^T P^T, 256 dims x 64 heads, as four products of 64 dims.
-// Warp w of the group has the 64 dims that share a scale; its lane holds dims 8 g + 2 m, + 1 (m = 0
-// ... 3) of heads 8 n + 2 t, + 1: o[m][4 n ...] = {dim 8g+2m: head 2t, 2t+1; dim 8g+2m+1: head 2t,
-// 2t+1}.
-//
-// Rows need no transposing for this: a lane reads the same 8 dims of 4 tokens, and two tokens are
-// zipped byte by byte before they become f16, which gives pairs of tokens, as the product wants.
-// They are multiplied by their scale relative to the largest of this group so far, `exponent`.
-// RoPE's values become f16, too: all warps of the product have one type.
-template <class Shape>
+// Output of a value warpgroup, O += P V: 64 heads x 256 dims, from 256 Part() on; a warp has the
+// heads that the score warp of its number has. A lane's dims of each 16 with codes are four in a
+// row, 4 t ... + 3; of RoPE, 2 t, + 1 and 2 t + 8, + 9.
 struct Values {
-  static constexpr int kSteps = Shape::kTile / 16;
+  float o[2][64] = {};  // 128 dims each
 
-  float o[4][32] = {};
-  int exponent = 0;  // biased
+  KVR_DEVICE static int Part() { return (kvr::WarpIndex() - kScoreWarps) / 4; }
+  KVR_DEVICE static int Head(int upper) {
+    return 16 * (kvr::WarpIndex() % 4) + 8 * upper + kvr::LaneIndex() / 4;
+  }
 
-  // What `o` has to be multiplied by.
-  KVR_DEVICE float Unit(bool rope) const { return rope ? 1.0f : PowerOfTwo(exponent - kHeadroom); }
-
-  // factors: [32], this warp's own. `scored` is waited for.
-  KVR_DEVICE void Tile(const typename Shape::Stage& stage, int group, uint32_t* factors,
-                       const typename Shape::Probabilities& probabilities, uint64_t* scored,
-                       int parity) {
-    const int lane = kvr::LaneIndex(), g = lane / 4, t = lane % 4;
-    const bool rope = group == kRopeGroup;
-    float change = 1;
-    uint32_t factor[2 * kSteps] = {};
-    if (!rope) change = ReadScales(stage, group, factors, factor);
-
-    kvr::WaitBarrier(scored, parity);
-    Rescale(probabilities, change);
-    const uint64_t b = kvr::MatrixAddress(probabilities.f16, sizeof(probabilities.f16[0]),
-                                          sizeof(probabilities.f16[0][0]));
-    constexpr int kStep = 2 * sizeof(probabilities.f16[0]) / 16;  // in the unit of a MatrixAddress
-    const uint8_t* at = stage.rows[2 * t] + group * kGroupDims + (rope ? 16 : 8) * g;
+  KVR_DEVICE void Tile(Shared& shared, int stage, int parity) {
+    const int warp = kvr::WarpIndex() % 4;
+    kvr::WaitBarrier(&shared.scored, parity);
+    if (shared.moved[warp]) {
+      Multiply({shared.rescale[Head(0)], shared.rescale[Head(1)]});
+    }
+    constexpr int kBlock = sizeof(Block<kTile>);
+    const uint64_t p = BlockAddress(&shared.probabilities);
+    const uint64_t v = BlockAddress(shared.tiles[stage] + 4 * Part(), kBlock);
+    kvr::FenceProducts();
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step, at += 16 * kRowStride) {
-      uint32_t a[16];
-      if (rope) {
-        RopeFragments(at, a);
-      } else {
-        Fragments(at, factor[2 * step], factor[2 * step + 1], a);
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int step = 2 * half; step < 2 * half + 2; ++step) {
+        AddProduct(o[0], p + step * kColumnStep, v + step * kRowStep);
+        AddProduct(o[1], p + step * kColumnStep, v + step * kRowStep + 2 * kBlock / 16);
       }
-      kvr::FenceProducts();
-#pragma unroll
-      for (int m = 0; m < 4; ++m) kvr::ProductF16<true>(o[m], a + 4 * m, b + step * kStep, true);
       kvr::CommitProducts();
-      kvr::WaitForProducts<0>();  // the other warpgroups' products fill the gap
     }
+    kvr::WaitForProducts<1>();
+    kvr::Arrive(&shared.emptied[stage][0]);
+    kvr::WaitForProducts<0>();
+    kvr::Arrive(&shared.emptied[stage][1]);
+    kvr::Arrive(&shared.taken);
   }
 
- private:
-  // The scales of the tokens that this lane multiplies, 2 t, + 1, + 8, + 9 of each step, as f16, by
-  // way of `factors`, where they lie side by side. Returns by what `exponent` has changed the unit.
-  KVR_DEVICE float ReadScales(const typename Shape::Stage& stage, int group, uint32_t* factors,
-                              uint32_t (&factor)[2 * kSteps]) {
-    const int lane = kvr::LaneIndex(), t = lane % 4;
-    const int low = stage.scales[2 * lane][group], high = stage.scales[2 * lane + 1][group];
-    float change = 1;
-    if (__any_sync(kvr::kAllLanes, max(low, high) > exponent)) {
-      const int largest = __reduce_max_sync(kvr::kAllLanes, max(low, high));
-      change = kvr::Exp2(static_cast<float>(exponent - largest));
-      exponent = largest;
-    }
-    __syncwarp();
-    factors[lane % 4 * (2 * kSteps) + lane / 4] =
-        __byte_perm(RelativeScale(low, exponent), RelativeScale(high, exponent), 0x5410);
-    __syncwarp();
+  // By a factor for each of the lane's heads.
+  KVR_DEVICE void Multiply(const float (&factor)[2]) {
 #pragma unroll
-    for (int i = 0; i < 2 * kSteps; i += 4) {
-      const uint4 four = kvr::Load<uint4>(factors + 2 * kSteps * t + i);
-      factor[i] = four.x, factor[i + 1] = four.y, factor[i + 2] = four.z, factor[i + 3] = four.w;
-    }
-    return change;
+    for (int i = 0; i < 64; ++i) o[0][i] *= factor[i / 2 % 2], o[1][i] *= factor[i / 2 % 2];
   }
 
-  // A of four products, from 8 dims of tokens 2 t, + 1, + 8, + 9 of a step.
-  KVR_DEVICE static void Fragments(const uint8_t* at, uint32_t factor, uint32_t factor8,
-                                   uint32_t (&a)[16]) {
-    const uint2 v0 = kvr::Load<uint2>(at), v1 = kvr::Load<uint2>(at + kRowStride);
-    const uint2 v8 = kvr::Load<uint2>(at + 8 * kRowStride);
-    const uint2 v9 = kvr::Load<uint2>(at + 9 * kRowStride);
-#pragma unroll
-    for (int m = 0; m < 4; ++m) {
-      // Bytes 0 and 1, or 2 and 3, of both: token, next token; dim, next dim.
-      const int zip = m % 2 == 0 ? 0x5140 : 0x7362;
-      uint32_t* b = a + 4 * m;
-      UnpackE4m3(__byte_perm(m < 2 ? v0.x : v0.y, m < 2 ? v1.x : v1.y, zip), b[0], b[1]);
-      UnpackE4m3(__byte_perm(m < 2 ? v8.x : v8.y, m < 2 ? v9.x : v9.y, zip), b[2], b[3]);
-      b[0] = MultiplyF16x2(b[0], factor), b[1] = MultiplyF16x2(b[1], factor);
-      b[2] = MultiplyF16x2(b[2], factor8), b[3] = MultiplyF16x2(b[3], factor8);
-    }
-  }
-
-  KVR_DEVICE static void RopeFragments(const uint8_t* at, uint32_t (&a)[16]) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half, at += 8 * kRowStride) {
-      const uint4 v0 = kvr::Load<uint4>(at), v1 = kvr::Load<uint4>(at + kRowStride);
-      const uint32_t w0[4] = {v0.x, v0.y, v0.z, v0.w}, w1[4] = {v1.x, v1.y, v1.z, v1.w};
-#pragma unroll
-      for (int m = 0; m < 4; ++m) {
-        a[4 * m + 2 * half] = kvr::PackF16x2(kvr::LowBf16(w0[m]), kvr::LowBf16(w1[m]));
-        a[4 * m + 2 * half + 1] = kvr::PackF16x2(kvr::HighBf16(w0[m]), kvr::HighBf16(w1[m]));
-      }
-    }
-  }
-
-  KVR_DEVICE void Rescale(const typename Shape::Probabilities& probabilities, float change) {
-    const bool moved = probabilities.moved != 0;
-    if (!moved && change == 1) return;
+  // Calls store(head, dim, pairs) for all of it; `pairs`: bf16 of 4 dims from `dim` on, or 2.
+  template <class Store>
+  KVR_DEVICE void ForEach(Store&& store) const {
     const int t = kvr::LaneIndex() % 4;
 #pragma unroll
-    for (int n = 0; n < kHeads / 8; ++n) {
-      float2 f = make_float2(change, change);
-      if (moved) {
-        const float2 r = kvr::Load<float2>(probabilities.rescale + 8 * n + 2 * t);
-        f.x *= r.x, f.y *= r.y;
-      }
+    for (int i = 0; i < 4 * 2 * 4; ++i) {
+      const int group = i / 8, upper = i / 4 % 2, sixteen = i % 4;
+      const float* chunk[2];
 #pragma unroll
-      for (int m = 0; m < 4; ++m) {
-        o[m][4 * n] *= f.x, o[m][4 * n + 1] *= f.y;
-        o[m][4 * n + 2] *= f.x, o[m][4 * n + 3] *= f.y;
+      for (int odd = 0; odd < 2; ++odd) {
+        chunk[odd] = o[group / 2] + 32 * (group % 2) + 4 * ChunkOf(group, sixteen, odd) + 2 * upper;
+      }
+      const int dim = (4 * Part() + group) * kGroupDims + 16 * sixteen;
+      if (4 * Part() + group == kRopeGroup) {
+        // RoPE's group is an odd one: its first chunk is where the odd dims' would be.
+        store(Head(upper), dim + 2 * t, kvr::PackBf16x2(chunk[1][0], chunk[1][1]));
+        store(Head(upper), dim + 2 * t + 8, kvr::PackBf16x2(chunk[0][0], chunk[0][1]));
+      } else {
+        store(Head(upper), dim + 4 * t,
+              make_uint2(kvr::PackBf16x2(chunk[0][0], chunk[1][0]),
+                         kvr::PackBf16x2(chunk[0][1], chunk[1][1])));
       }
     }
   }
