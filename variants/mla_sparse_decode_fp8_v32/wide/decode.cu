@@ -24,8 +24,8 @@
 // multiplied into a key, as the result would be no f16 number: it meets fp32 sums.
 //
 // What it asks of its input beyond the contract: queries within f16's range (65504), and scales of
-// a group of dims within 2^19 of each other: what is smaller is lost. Probabilities are f16; V4's
-// README.md says what that costs where they are small.
+// a group of dims within 2^19 of each other: what is smaller is lost. Probabilities are f16; the
+// README.md of V4's op says what that costs where they are small.
 //
 // The kernel may begin before the one before it has ended, and touches no tensor until then.
 #include <cuda_bf16.h>
