@@ -64,6 +64,21 @@ KVR_DEVICE void WaitBarrier(uint64_t* barrier, int parity) {
       : "memory");
 }
 
+// Whether that phase is complete, without waiting for it.
+KVR_DEVICE bool TestBarrier(uint64_t* barrier, int parity) {
+  int done;
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+      "selp.b32 %0, 1, 0, done;\n"
+      "}\n"
+      : "=r"(done)
+      : "r"(SharedAddress(barrier)), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
 // L2 policy of data that nobody reads a second time.
 KVR_DEVICE uint64_t ReadOncePolicy() {
   uint64_t policy;
@@ -110,6 +125,39 @@ KVR_DEVICE int LoadAcquire(const int* address) {
   int value;
   asm volatile("ld.acquire.gpu.global.s32 %0, [%1];\n" : "=r"(value) : "l"(address) : "memory");
   return value;
+}
+
+// 16 bytes, aligned to 16, as one: a load gives all of a store, or nothing of it. They order
+// nothing else.
+KVR_DEVICE void StoreRelaxed(void* address, const uint4& v) {
+  asm volatile(
+      "{\n"
+      ".reg .b64 low, high;\n"
+      ".reg .b128 all;\n"
+      "mov.b64 low, {%1, %2};\n"
+      "mov.b64 high, {%3, %4};\n"
+      "mov.b128 all, {low, high};\n"
+      "st.relaxed.gpu.global.b128 [%0], all;\n"
+      "}\n" ::"l"(address),
+      "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+      : "memory");
+}
+
+KVR_DEVICE uint4 LoadRelaxed(const void* address) {
+  uint4 v;
+  asm volatile(
+      "{\n"
+      ".reg .b64 low, high;\n"
+      ".reg .b128 all;\n"
+      "ld.relaxed.gpu.global.b128 all, [%4];\n"
+      "mov.b128 {low, high}, all;\n"
+      "mov.b64 {%0, %1}, low;\n"
+      "mov.b64 {%2, %3}, high;\n"
+      "}\n"
+      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+      : "l"(address)
+      : "memory");
+  return v;
 }
 
 // Within a block, in shared memory, likewise: what was done before the store is seen, and reads

@@ -1,36 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What this variant is held to: OEA's choices (variants/common/moe/oea.h), and the op's experts for
-// them.
-#include <utility>
-#include <vector>
-
+// What this variant is held to (variants/moe_decode/together.h).
 #include "kvr_plugin.h"
-#include "variants/common/moe/oea.h"
 #include "variants/common/operation.h"
-#include "variants/moe_decode/inputs.h"
-#include "variants/moe_decode/op.h"
+#include "variants/moe_decode/together.h"
 
 namespace kvr::moe_decode {
 namespace {
 
-// Positions in variant.toml, after the tunables of topk that it extends.
-enum Tunable { kK0 = 6, kKMax, kP, kMaxP, kAcrossGroups };
+constexpr int kFirstQuality = 6;  // in variant.toml, after the tunables of topk that it extends
 
 int OeaReference(const int64_t* axes, const int64_t* tunables, const kvr_tensor* inputs,
                  int threads, kvr_expected* outputs, char* error, size_t error_size) {
-  moe::RoutingInputs routing;
-  if (const int code = ReadRouting(axes, inputs, &routing, error, error_size)) return code;
-  const moe::Opportunism opportunism = {.k0 = tunables[kK0],
-                                        .k_max = tunables[kKMax],
-                                        .mass = tunables[kP],
-                                        .max_place = tunables[kMaxP],
-                                        .across_groups = tunables[kAcrossGroups] != 0};
-  std::vector<moe::Choice> choices =
-      moe::RouteTogether(routing.router, opportunism, routing.router_logits, routing.valid);
-  choices.resize(routing.num_tokens);  // padding
-  Expect(axes, inputs, choices, threads, outputs);
-  return KVR_OK;
+  return ExpectTogether(axes, tunables + kFirstQuality, inputs, threads, outputs, error,
+                        error_size);
 }
 
 constexpr kvr_variant kVariant = {.size = sizeof(kvr_variant),

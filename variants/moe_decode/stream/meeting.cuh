@@ -61,6 +61,7 @@ struct Meeting {
   KVR_DEVICE Piece Await(int turn) {
     const int slot = turn % kSlots;
     kvr::WaitBarrier(&storage.full[slot], turn / kSlots % 2);
+    __syncwarp();
     return storage.turns[slot];
   }
 

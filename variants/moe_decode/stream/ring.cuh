@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A warp's own ring of weight pieces in shared memory, 16 rows of kColumns values each, filled by
-// the tensor memory accelerator. Nobody but the warp touches it: it waits for a stage, multiplies,
-// and fills the stage again with the piece that is kStages further on its way. All warps' rings
-// together are the bytes that a block keeps in flight.
+// Rings of weight pieces in shared memory, 16 rows of kColumns values each, one ring for each
+// multiplying warp. One warp fills all of them by the tensor memory accelerator, lane w the ring of
+// warp w, and knows nothing but what comes next; a multiplying warp only takes what its ring has.
+// All rings together are the bytes that a block keeps in flight.
+//
+// A piece is posted before its weights arrive, so that its tokens can be fetched meanwhile.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -22,52 +24,86 @@ struct Ring {
   struct alignas(128) Storage {
     __nv_bfloat16 rows[kStages][kTileRows][kColumns];
     Piece pieces[kStages];
-    uint64_t arrived[kStages];
+    uint64_t posted[kStages];   // the piece is in `pieces`
+    uint64_t arrived[kStages];  // so are its weights in `rows`
+    uint64_t free[kStages];     // the warp is done with the stage
   };
-
-  Storage& storage;
-  const CUtensorMap *w13, *w2;
-  const Table& table;
-  // Without it reads came at 3.9 instead of 4.7 TB/s on an H200.
-  uint64_t policy = kvr::ReadOncePolicy();
-  int stage = 0, parity = 1;  // 0 once all stages are filled
 
   // Once, by one thread.
   KVR_DEVICE static void Init(Storage& storage) {
 #pragma unroll 1
-    for (int i = 0; i < kStages; ++i) kvr::InitBarrier(&storage.arrived[i], 1);
+    for (int i = 0; i < kStages; ++i) {
+      kvr::InitBarrier(&storage.posted[i], 1);
+      kvr::InitBarrier(&storage.arrived[i], 1);
+      kvr::InitBarrier(&storage.free[i], 1);
+    }
     kvr::FenceBarrierInit();
   }
 
-  KVR_DEVICE const Piece& Current() const { return storage.pieces[stage]; }
-  KVR_DEVICE void Wait() { kvr::WaitBarrier(&storage.arrived[stage], parity); }
+  // The end that fills, by one lane.
+  struct Source {
+    Storage& storage;
+    const CUtensorMap *w13, *w2;
+    // Without it reads came at 3.9 instead of 4.7 TB/s on an H200.
+    uint64_t policy = kvr::ReadOncePolicy();
+    int stage = 0, parity = 1;
 
-  // 8 values of a row of the current stage.
-  KVR_DEVICE uint4 Values(int row, int column) const {
-    return kvr::Load<uint4>(&storage.rows[stage][row][column]);
-  }
+    KVR_DEVICE bool HasRoom() const { return kvr::TestBarrier(&storage.free[stage], parity); }
 
-  // Starts the copy of a piece into the current stage, which the whole warp is done with, and turns
-  // to the stage after it.
-  KVR_DEVICE void Fill(const Piece& piece) {
-    __syncwarp();
-    if (kvr::LaneIndex() == 0) {
+    // Posts a piece and starts its copy. Needs room.
+    KVR_DEVICE void Fill(const Piece& piece, int expert) {
       storage.pieces[stage] = piece;
-      if (piece.kind != kEnd) {
-        uint64_t* const arrived = &storage.arrived[stage];
-        const int expert = table.segment_expert[piece.segment];
-        const bool gate_up = piece.kind == kGateUp;
-        kvr::ExpectBytes(arrived, kBytes);
-        kvr::TensorCopy(storage.rows[stage], gate_up ? w13 : w2, gate_up ? 2 * expert : expert,
-                        piece.row, piece.piece * kColumns, arrived, policy);
-      }
-    }
-    __syncwarp();
-    if (++stage == kStages) {
+      kvr::Arrive(&storage.posted[stage]);
+      if (piece.kind == kEnd) return;
+      uint64_t* const arrived = &storage.arrived[stage];
+      const bool gate_up = piece.kind == kGateUp;
+      kvr::ExpectBytes(arrived, kBytes);
+      kvr::TensorCopy(storage.rows[stage], gate_up ? w13 : w2, gate_up ? 2 * expert : expert,
+                      piece.row, piece.piece * kColumns, arrived, policy);
+      if (++stage < kStages) return;
       stage = 0;
       parity ^= 1;
     }
-  }
+  };
+
+  // The end that empties, by one warp.
+  struct Sink {
+    Storage& storage;
+    int stage = 0, parity = 0;
+
+    KVR_DEVICE Piece AwaitFirst() const {
+      kvr::WaitBarrier(&storage.posted[0], 0);
+      __syncwarp();
+      return storage.pieces[0];
+    }
+    // Whether the piece after the current one is posted; the same for all lanes.
+    KVR_DEVICE bool NextIsPosted() const {
+      const bool last = stage + 1 == kStages;
+      const bool posted = kvr::TestBarrier(&storage.posted[last ? 0 : stage + 1], parity ^ last);
+      return __all_sync(kvr::kAllLanes, posted);
+    }
+    KVR_DEVICE Piece Next() const { return storage.pieces[stage + 1 == kStages ? 0 : stage + 1]; }
+    // The current piece's weights.
+    KVR_DEVICE void Wait() {
+      kvr::WaitBarrier(&storage.arrived[stage], parity);
+      __syncwarp();
+    }
+    // 8 values of a row of the current piece.
+    KVR_DEVICE uint4 Values(int row, int column) const {
+      return kvr::Load<uint4>(&storage.rows[stage][row][column]);
+    }
+    // The warp has read all it wants of the current piece.
+    KVR_DEVICE void Release() {
+      __syncwarp();
+      if (kvr::LaneIndex() == 0) kvr::Arrive(&storage.free[stage]);
+    }
+    // To the next piece, which is posted.
+    KVR_DEVICE void Advance() {
+      if (++stage < kStages) return;
+      stage = 0;
+      parity ^= 1;
+    }
+  };
 };
 
 }  // namespace moe

@@ -3,113 +3,73 @@
 // moe_stream: both layers of all active experts in one launch, at the rate at which memory gives
 // the weights. One block a multiprocessor, resident from the first byte to the last:
 //
-//   1. Every block routes the whole batch for itself (route.cuh) and sorts it by expert
-//      (table.cuh): the same microsecond everywhere costs less than one block that all wait for.
-//      Without kRoute moe_prepare has routed, and blocks only sort.
-//   2. Weights come in pieces of 16 rows, each to the ring of the warp that will multiply it
-//      (work.cuh, ring.cuh). The rings run on from tile to tile, and from gate_up to down: w2 is on
-//      its way while the hidden layer is still being made.
+//   1. moe_prepare has routed; every block sorts the whole batch by expert for itself (table.cuh):
+//      the same microsecond everywhere costs less than one block that all wait for.
+//   2. One warp has weights come in pieces of 16 rows, each to the ring of the warp that will
+//      multiply it (work.cuh, ring.cuh). The rings run on from tile to tile, and from gate_up to
+//      down: w2 is on its way while the hidden layer is still being made.
 //   3. Multiplying warps (multiply.cuh) take weights as they arrive, the tokens from L2, and leave
 //      sums over their parts of the depth where finishing warps add them (meeting.cuh).
-//   4. A finished gate_up tile is counted for its segment; a warp that comes to a down tile waits
-//      until all of the segment's are there.
+//   4. A finished gate_up tile goes to the hidden layer, where multiplying warps look for it.
 //   5. A block has the same rows of the output for every segment, so what is left is its own:
 //      it adds each token's slots in their order. No sum depends on who came first.
 #include <cuda_bf16.h>
 
+#include <kvr/cluster.cuh>
 #include <kvr/device.cuh>
 #include <kvr/hopper.cuh>
-#include <type_traits>
 
 #include "meeting.cuh"
 #include "multiply.cuh"
 #include "ring.cuh"
-#include "route.cuh"
 #include "table.cuh"
 #include "work.cuh"
 
 namespace moe {
-
-// Routes the batch into the table, a warp a token; block 0 reports it. The next token's logits are
-// on their way meanwhile. The table is clear after the barrier.
-template <int kOwn>
-KVR_DEVICE void RouteBatch(const Router& router, int num_tokens, int warps,
-                           const int* num_valid_tokens, float* scratch, Chosen* chosen,
-                           Table& table, int* expert_ids, float* expert_weights) {
-  const int lane = kvr::LaneIndex();
-  int token = kvr::WarpIndex();
-  float next[kOwn];
-  int valid = 0;
-  if (token < num_tokens) {
-    LoadLogits(router, token, next);
-    valid = num_valid_tokens[0];
-  }
-  __syncthreads();
-#pragma unroll 1
-  for (; token < num_tokens; token += warps) {
-    float logits[kOwn];
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) logits[i] = next[i];
-    if (token + warps < num_tokens) LoadLogits(router, token + warps, next);
-    Choice choice{-1, 0};
-    if (token < valid) choice = Choose(router, logits, scratch, chosen);
-    if (lane >= router.top_k) continue;
-    table.Add(token, lane, choice.expert, choice.weight);
-    if (blockIdx.x != 0) continue;
-    expert_ids[token * router.top_k + lane] = choice.expert;
-    expert_weights[token * router.top_k + lane] = choice.weight;
-  }
-}
 
 KVR_DEVICE float Silu(float value) { return value / (1 + kvr::Exp2(-value * kvr::kLog2E)); }
 
 }  // namespace moe
 
 // x                [num_tokens, hidden]
-// router_logits    [num_tokens, num_experts]
 // w13              [2 * num_experts, inner, hidden]: an expert's gate rows, then its up rows
 // w2               [num_experts, hidden, inner]
-// bias             [num_experts] or null
-// counters         [1 + num_experts]: zeros; shares taken, then turns done of each segment
-// h                [pairs, inner]: hidden layer, by expert, then token
+// ticket           [1]: zero; shares taken
+// h                [pairs, inner]: hidden layer, by expert, then token; kAbsent everywhere
 // partial          [blocks][pairs, rows of a block], fp32, where shared memory has no room for it
 // out              [num_tokens, hidden]
-// expert_ids, expert_weights  [num_tokens, top_k]
+// expert_ids, expert_weights  [num_tokens, top_k]: from moe_prepare; -1: no expert, in any slot
 // Grid: one block for each `rows` rows of the output, no more than multiprocessors.
-template <int kRoute, int kWarps, int kFinishers, int kColumns, int kStages, int kSlots,
-          int kTokens, int kRun, int kHalves>
-__global__ void __launch_bounds__((kWarps + kFinishers) * kvr::kWarpLanes, 1)
-    moe_stream(const __nv_bfloat16* x, const float* router_logits,
-               const __grid_constant__ CUtensorMap w13, const __grid_constant__ CUtensorMap w2,
-               const int* num_valid_tokens, const float* bias, float routed_scaling_factor,
-               int* counters, __nv_bfloat16* h, float* partial, __nv_bfloat16* out, int* expert_ids,
-               float* expert_weights, int num_tokens, int num_experts, int top_k, int hidden,
-               int inner, int scoring, int renormalize, int n_group, int topk_group, int rows,
+template <int kWarps, int kFinishers, int kColumns, int kStages, int kSlots, int kTokens, int kRun>
+__global__ void __launch_bounds__((kWarps + 1 + kFinishers) * kvr::kWarpLanes, 1)
+    moe_stream(const __nv_bfloat16* x, const __grid_constant__ CUtensorMap w13,
+               const __grid_constant__ CUtensorMap w2, int* ticket, __nv_bfloat16* h,
+               float* partial, __nv_bfloat16* out, int* expert_ids, float* expert_weights,
+               int num_tokens, int num_experts, int top_k, int hidden, int inner, int rows,
                int partial_in_shared) {
-  constexpr int kAllWarps = kWarps + kFinishers, kThreads = kAllWarps * kvr::kWarpLanes;
+  // Warps: kWarps multiply, one fills rings, kFinishers finish.
+  constexpr int kFilling = kWarps, kFinishing = kWarps + 1, kAllWarps = kFinishing + kFinishers;
+  constexpr int kThreads = kAllWarps * kvr::kWarpLanes;
+  constexpr int kPlacing = kThreads - kvr::kWarpLanes;  // threads that place pairs
   constexpr int kTiles = kTokens / moe::kTokenTile;
   static_assert(kSlots % kFinishers == 0, "a finishing warp sees every turn of its slots");
   using Ring = moe::Ring<kColumns, kStages>;
   using Meeting = moe::Meeting<kWarps, kTiles, kSlots>;
+  using Walk = moe::Walk<kWarps, kRun, kTokens, kColumns>;
   extern __shared__ __align__(128) unsigned char shared_memory[];
   auto* const rings = reinterpret_cast<typename Ring::Storage*>(shared_memory);
   auto* const meetings = reinterpret_cast<typename Meeting::Storage*>(rings + kWarps);
-  auto* const taken = reinterpret_cast<int*>(meetings + 1);  // [blocks + 1]
-  moe::Table table(taken + gridDim.x + 1, num_tokens, num_experts, top_k);
+  moe::Table table(meetings + 1, num_tokens, num_experts, top_k);
   const int warp = kvr::WarpIndex(), lane = kvr::LaneIndex();
   const int thread = static_cast<int>(threadIdx.x);
   const int first_row = static_cast<int>(blockIdx.x) * rows;
 
-  // 1. The table. Warps that finish later prepare the rest; the others, which have the first
-  // tokens, route as soon as logits arrive.
-  const moe::Shares shares{taken, counters, static_cast<int>(gridDim.x)};
+  // 1. The table.
   if (warp < kWarps) {
     if (lane == 0) Ring::Init(rings[warp]);
-  } else {
-    const int own = thread - kWarps * kvr::kWarpLanes, threads = kFinishers * kvr::kWarpLanes;
+  } else if (warp >= kFinishing) {
+    const int own = thread - kFinishing * kvr::kWarpLanes, threads = kFinishers * kvr::kWarpLanes;
     table.Clear(own, threads);
-#pragma unroll 1
-    for (int i = own; i < shares.count + 1; i += threads) taken[i] = 0;
     if (own == 0) Meeting::Init(*meetings);
     if (own == kvr::kWarpLanes) {
       kvr::PrefetchTensorMap(&w13);
@@ -123,45 +83,13 @@ __global__ void __launch_bounds__((kWarps + kFinishers) * kvr::kWarpLanes, 1)
       kvr::PrefetchL2(x + i);
     }
   }
-  if constexpr (kRoute != 0) {
-    const moe::Router router{router_logits,
-                             bias,
-                             num_experts,
-                             top_k,
-                             scoring,
-                             n_group,
-                             topk_group,
-                             renormalize != 0,
-                             routed_scaling_factor};
-    constexpr int kMostExperts = 512;
-    auto* const scratch =
-        reinterpret_cast<float*>(rings[warp % kWarps].rows) + warp / kWarps * kMostExperts;
-    static_assert(sizeof(moe::Chosen) * moe::kMostChosen * kAllWarps <= sizeof(meetings->cells));
-    auto* const chosen = reinterpret_cast<moe::Chosen*>(meetings->cells) + warp * moe::kMostChosen;
-    const auto route = [&](auto own) {
-      moe::RouteBatch<own.value>(router, num_tokens, kAllWarps, num_valid_tokens, scratch, chosen,
-                                 table, expert_ids, expert_weights);
-    };
-    if (num_experts <= 128) {
-      route(std::integral_constant<int, 4>());
-    } else if (num_experts <= 256) {
-      route(std::integral_constant<int, 8>());
-    } else {
-      route(std::integral_constant<int, 16>());
-    }
-    if (warp == kAllWarps - 1) {
-      kvr::WaitForPrimary();
-      shares.Take(0);
-    }
-    kvr::FenceAsyncProxy();  // the scratch is where the rings are
-  } else {
-    __syncthreads();
-    kvr::WaitForPrimary();
-    if (warp == kAllWarps - 1) shares.Take(0);
+  int share = 0;
+  __syncthreads();
+  kvr::WaitForPrimary();
+  if (warp == kFilling) share = Walk::Take(ticket);
 #pragma unroll 1
-    for (int pair = thread; pair < num_tokens * top_k; pair += kThreads) {
-      table.Add(pair / top_k, pair % top_k, expert_ids[pair], expert_weights[pair]);
-    }
+  for (int pair = thread; pair < num_tokens * top_k; pair += kThreads) {
+    table.Add(pair / top_k, pair % top_k, expert_ids[pair], expert_weights[pair]);
   }
   __syncthreads();
   table.MakeSegments();
@@ -173,20 +101,46 @@ __global__ void __launch_bounds__((kWarps + kFinishers) * kvr::kWarpLanes, 1)
     partial += int64_t{blockIdx.x} * num_tokens * top_k * rows;
   }
   Meeting meeting{*meetings};
-  if (warp < kWarps) {
-    // 2. and 3.
-    Ring ring{rings[warp], &w13, &w2, table};
-    moe::Walk<kWarps, kRun, kTokens, kColumns> walk{
-        table, shares, hidden, inner, first_row, min(first_row + rows, hidden)};
-    moe::Multiply<kWarps, kColumns, kStages, kTokens, kHalves>(x, h, counters + 1, table, walk,
-                                                               ring, meeting, kFinishers);
+  if (warp == kFilling) {
+    // 2. Lane w fills the ring of warp w.
+    Walk walk{table, ticket,    static_cast<int>(gridDim.x),   hidden,
+              inner, first_row, min(first_row + rows, hidden), share};
+    typename Ring::Source source{rings[min(lane, kWarps - 1)], &w13, &w2};
+    do {
+      walk.Next();
+      const bool end = walk.kind == moe::kEnd;
+      const int expert = end ? 0 : table.segment_expert[walk.segment];
+      // The end is a piece for every warp.
+      const int pieces = end ? kWarps : walk.pieces;
+      const int first = (lane - walk.first_warp + kWarps) % kWarps;
+#pragma unroll 1
+      for (int of_all = 0; of_all < pieces; of_all += kWarps) {
+        const int piece = of_all + first;
+        bool left = lane < kWarps && piece < pieces;
+        while (__any_sync(kvr::kAllLanes, left)) {
+          if (!left || !source.HasRoom()) continue;
+          source.Fill({walk.kind, static_cast<int16_t>(walk.pass), static_cast<int16_t>(piece),
+                       static_cast<int16_t>(walk.segment), walk.row, walk.turn},
+                      expert);
+          left = false;
+        }
+      }
+    } while (walk.kind != moe::kEnd);
+  } else if (warp < kWarps) {
+    // 3.
+    table.PlacePairs(thread, kPlacing);
+    kvr::SyncWarps<kPlacing>(1);
+    moe::Multiplier<kWarps, kColumns, kTokens, typename Ring::Sink, Meeting> multiplier{
+        x, h, table, hidden, inner, {rings[warp]}, meeting};
+    multiplier.Run(kFinishers);
   } else {
-    table.PlacePairs(thread - kWarps * kvr::kWarpLanes, kFinishers * kvr::kWarpLanes);
-    __syncthreads();  // Multiply has the other half
+    table.PlacePairs(thread - kvr::kWarpLanes, kPlacing);
+    kvr::SyncWarps<kPlacing>(1);
     // 4. A lane has rows g and g + 8 of a tile, and tokens 2t and 2t + 1 of each 8.
     const int g = lane / 4, t = lane % 4;
+    constexpr uint32_t kOtherNan = 0x7fff7fff;  // of two values
 #pragma unroll 1
-    for (int turn = warp - kWarps;; turn += kFinishers) {
+    for (int turn = warp - kFinishing;; turn += kFinishers) {
       const moe::Piece at = meeting.Await(turn);
       if (at.kind == moe::kEnd) break;
       const bool gate_up = at.kind == moe::kGateUp;
@@ -198,25 +152,34 @@ __global__ void __launch_bounds__((kWarps + kFinishers) * kvr::kWarpLanes, 1)
                   sums);
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
+        if (tile * moe::kTokenTile >= tokens) break;
+        const float4& sum = sums[tile];
+        if (gate_up) {
+          // The rows of token 2t to lane (0, t), those of token 2t + 1 to lane (1, t).
+          const uint32_t both = kvr::PackBf16x2(moe::Silu(sum.x) * sum.z, moe::Silu(sum.y) * sum.w);
+          uint32_t words[4];
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const uint32_t even = __shfl_sync(kvr::kAllLanes, both, 8 * i + t);
+            const uint32_t odd = __shfl_sync(kvr::kAllLanes, both, 8 * i + 4 + t);
+            words[i] = __byte_perm(even, odd, g == 0 ? 0x5410 : 0x7632);
+          }
+          if (words[0] == moe::kAbsent) words[0] = kOtherNan;
+          const int token = tile * moe::kTokenTile + 2 * t + g;
+          if (g < 2 && token < tokens) {
+            kvr::StoreRelaxed(h + int64_t{first + token} * inner + at.row,
+                              uint4{words[0], words[1], words[2], words[3]});
+          }
+          continue;
+        }
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           const int token = tile * moe::kTokenTile + 2 * t + j;
           if (token >= tokens) continue;
-          const int64_t pair = first + token;
-          const float upper = j == 0 ? sums[tile].x : sums[tile].y;  // row g
-          const float lower = j == 0 ? sums[tile].z : sums[tile].w;  // row g + 8
-          if (!gate_up) {
-            float* const to = partial + pair * rows + at.row - first_row + g;
-            to[0] = upper;
-            to[8] = lower;
-          } else if (at.row + g < inner) {
-            h[pair * inner + at.row + g] = __float2bfloat16_rn(moe::Silu(upper) * lower);
-          }
+          float* const to = partial + int64_t{first + token} * rows + at.row - first_row + g;
+          to[0] = j == 0 ? sum.x : sum.y;
+          to[8] = j == 0 ? sum.z : sum.w;
         }
-      }
-      if (gate_up) {
-        __syncwarp();
-        if (lane == 0) kvr::AddRelease(counters + 1 + at.segment, 1);
       }
     }
   }

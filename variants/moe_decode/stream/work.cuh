@@ -13,8 +13,9 @@
 // alone sums them. Gate_up comes first.
 //
 // A tile is a turn, or several where its segment has more than kTokens tokens. A turn is cut over
-// its depth into pieces of kColumns, and pieces go to the warps in rotation, turn after turn: all
-// warps have equally much, and the block's last bytes are everybody's last.
+// its depth into pieces of kColumns, and pieces go to the warps in rotation. Gate_up turns begin
+// with the first warp, so that a warp has the same columns of every tile and keeps the tokens; down
+// turns begin where the one before ended: all warps have equally much.
 //
 // A block takes its share by a ticket and, when it is done, looks for one that nobody took. So
 // whoever waits for a hidden layer waits for blocks that run, however few of them do.
@@ -50,67 +51,35 @@ KVR_DEVICE int Quotient(int x, int d) {
   return q;
 }
 
-// The shares that a block takes: which, in shared memory, and the tickets, in global memory.
-struct Shares {
-  int* taken;   // [shares + 1]: the block's first, second ... share, plus 2; 0: not asked for yet
-  int* ticket;  // shares that all blocks have taken
-  int count;    // of all shares
-
-  // The block's share number `round`, the same for every warp that asks; count: none is left.
-  KVR_DEVICE int Take(int round) const {
-    constexpr int kAsked = 1, kFirst = 2;
-    volatile int* const known = &taken[round];
-    if (*known < kFirst && kvr::LaneIndex() == 0 && atomicCAS(&taken[round], 0, kAsked) == 0) {
-      *known = min(atomicAdd(ticket, 1), count) + kFirst;
-    }
-    __syncwarp();
-    while (*known < kFirst) {
-    }
-    __syncwarp();
-    return *known - kFirst;
-  }
-};
-
-// A warp's way through its pieces. All warps of a block take the same turns.
+// The block's way through its turns, by one warp, whose lanes all know where it is.
 template <int kWarps, int kRun, int kTokens, int kColumns>
 struct Walk {
   const Table& table;
-  const Shares& shares;
+  int* ticket;  // shares that all blocks have taken; in global memory
+  int shares;   // of all blocks
   int hidden, inner;
   int first_row, end_row;  // the block's rows of the output
+  int share;               // the first ticket
   int gate_up_pieces = (hidden + kColumns - 1) / kColumns;
   int down_pieces = (inner + kColumns - 1) / kColumns;
 
   // Before the first turn; Next() is called first.
   Kind kind = kGateUp;
-  int piece = kvr::WarpIndex() - kWarps, pass = 0, segment = 0, row = 0, turn = -1;
-  int pieces = 0;             // of the turn
-  int passes = 0;             // of the segment
-  int round = 0, share = -1;  // of the block's shares
-  int run = 0, left = 1;      // of the share: its next run of tiles; tiles left in the current one
+  int pass = 0, segment = 0, row = 0, turn = -1;
+  int pieces = 0;         // of the turn
+  int first_warp = 0;     // of the turn
+  int passes = 0;         // of the segment
+  int run = 0, left = 1;  // of the share: its next run of tiles; tiles left in the current one
+
+  KVR_DEVICE static int Take(int* ticket) {
+    int taken = 0;
+    if (kvr::LaneIndex() == 0) taken = atomicAdd(ticket, 1);
+    return __shfl_sync(kvr::kAllLanes, taken, 0);
+  }
 
   KVR_DEVICE void Next() {
-    piece += kWarps;
-    while (piece >= pieces && kind != kEnd) {
-      piece -= pieces;
-      NextTurn();
-    }
-  }
-
-  KVR_DEVICE Piece At() const {
-    return {kind,
-            static_cast<int16_t>(pass),
-            static_cast<int16_t>(piece),
-            static_cast<int16_t>(segment),
-            row,
-            turn};
-  }
-
-  KVR_DEVICE int Pieces(Kind of) const { return of == kGateUp ? gate_up_pieces : down_pieces; }
-
- private:
-  KVR_DEVICE void NextTurn() {
     ++turn;
+    if (kind == kDown) first_warp = (first_warp + pieces) % kWarps;
     if (++pass < passes) return;
     pass = 0;
     if (kind == kGateUp) {
@@ -132,21 +101,22 @@ struct Walk {
       kind = kEnd;
       return;
     }
-    pieces = Pieces(kind);
+    pieces = kind == kGateUp ? gate_up_pieces : down_pieces;
     const int tokens = table.segment_first[segment + 1] - table.segment_first[segment];
     passes = (tokens + kTokens - 1) / kTokens;
   }
 
+ private:
   // The next run of gate_up tiles that there is; after the last, down.
   KVR_DEVICE void NextRun() {
     const int tiles = (inner + kTileInner - 1) / kTileInner, all = *table.segments * tiles;
-    const int wave = shares.count * kRun, waves = Quotient(all, wave), rest = all - waves * wave;
+    const int wave = shares * kRun, waves = Quotient(all, wave), rest = all - waves * wave;
 #pragma unroll 1
-    while (share < shares.count) {
+    while (share < shares) {
       int first = 0;
       left = 0;
-      if (share < 0 || run > waves) {
-        share = shares.Take(round++);
+      if (run > waves) {
+        share = Take(ticket);
         run = 0;
         continue;
       }
@@ -154,8 +124,8 @@ struct Walk {
         first = run * wave + share * kRun;
         left = kRun;
       } else {
-        first = Quotient(rest * share, shares.count);
-        left = Quotient(rest * (share + 1), shares.count) - first;
+        first = Quotient(rest * share, shares);
+        left = Quotient(rest * (share + 1), shares) - first;
         first += waves * wave;
       }
       ++run;
