@@ -89,7 +89,7 @@ KVR_DEVICE void InitBarriers(Shared& shared, const Merge& merge) {
   kvr::InitBarrier(&shared.parts_received, 1);
   kvr::FenceBarrierInit();
   kvr::ExpectBytes(&shared.sums_received, merge.splits * Merge::kSumBytes);
-  kvr::ExpectBytes(&shared.parts_received, (merge.splits - 1) * merge.Bytes(merge.rank));
+  kvr::ExpectBytes(&shared.parts_received, (merge.splits - 1) * merge.PartBytes(merge.rank));
 }
 
 }  // namespace mla

@@ -60,9 +60,10 @@ struct Shared {
       Tile tiles[kTiles];
       Block<kHeads> query[kStoredGroups];
     };
-    struct {  // merge.cuh; [heads][512], bf16, in all: each block's share of units together
+    struct {  // merge.cuh; [heads][512], 16 bits, in all: each block's share of units together
       uint8_t staged[kHeads * kDim * 2];
       uint8_t parts[kHeads * kDim * 2 + kMostSplits * kGroupDims * 2];
+      float part_scales[kMostSplits][2][kHeads];  // of each block's halves of 256 dims
     };
   };
   Block<kHeads> probabilities;  // [heads, tokens of a tile]

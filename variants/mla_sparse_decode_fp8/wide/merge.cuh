@@ -7,8 +7,13 @@
 //   total = sum 2^(m - M) l      lse = M + log2(total)      output = sum 2^(m - M) / total * o
 //
 // References and sums travel as soon as the last tile is scored, so that weights are there before
-// the parts. Parts are bf16, and lie where the tiles were, so all blocks must have used those.
+// the parts. Parts are f16 with a scale for each head's 256 dims, a power of two that lets the
+// largest of them fit: bf16, rounded once more at the end, would miss the bounds. They lie where
+// the tiles were, so all blocks must have used those. A block alone writes its values as bf16 at
+// once.
 #pragma once
+
+#include <cuda_fp16.h>
 
 #include "scores.cuh"
 #include "values.cuh"
@@ -22,10 +27,15 @@ struct Merge {
   static constexpr int kUnits = kHeads * kGroups;
   static constexpr int kUnitBytes = kGroupDims * sizeof(__nv_bfloat16);
   static constexpr int kSumBytes = kHeads * sizeof(float2);
+  static constexpr int kScaleBytes = 2 * kHeads * sizeof(float);
 
   KVR_DEVICE int Begin(int owner) const { return owner * share * kUnitBytes; }
   KVR_DEVICE int Bytes(int owner) const {
     return max(0, min(share, kUnits - owner * share)) * kUnitBytes;
+  }
+  // What a block gets from each other one.
+  KVR_DEVICE int PartBytes(int owner) const {
+    return Bytes(owner) > 0 ? kScaleBytes + Bytes(owner) : 0;
   }
   // All threads of the cluster.
   KVR_DEVICE void Meet() const {
@@ -96,22 +106,37 @@ KVR_DEVICE int StagedByte(int head, int dim) { return 2 * dim ^ head % 4 * 32; }
 
 // By the value warps: their values to the blocks that own them.
 KVR_DEVICE void SendParts(Shared& shared, const Merge& merge, Values& values) {
-  if (merge.splits == 1) {  // weighed here, so that they are rounded once
+  const bool alone = merge.splits == 1;
+  float scale[2];
+  if (alone) {  // weighed here, so that they are rounded once
     kvr::WaitBarrier(&shared.weighed, 0);
     values.Multiply({shared.sums[0][Values::Head(0)].x, shared.sums[0][Values::Head(1)].x});
+  } else {
+    values.Scale(scale);
   }
   kvr::SyncWarps<kValueThreads>(kValueBarrier);  // all products are over
-  values.ForEach([&](int head, int dim, const auto& pairs) {
-    kvr::Store(shared.staged + head * (2 * kDim) + StagedByte(head, dim), pairs);
-  });
+  values.ForEach(
+      [alone](float low, float high) {
+        return alone ? kvr::PackBf16x2(low, high) : kvr::PackF16x2(low, high);
+      },
+      [&](int head, int dim, const auto& pairs) {
+        kvr::Store(shared.staged + head * (2 * kDim) + StagedByte(head, dim), pairs);
+      });
+  if (!alone && kvr::LaneIndex() % 4 == 0) {
+    for (int upper = 0; upper < 2; ++upper) {
+      shared.part_scales[merge.rank][Values::Part()][Values::Head(upper)] = scale[upper];
+    }
+  }
   kvr::FenceAsyncProxy();
   kvr::SyncWarps<kValueThreads>(kValueBarrier);
   merge.Meet();  // no block uses its tiles any more
   const int to = threadIdx.x - kScoreThreads;
   if (to < merge.splits && to != merge.rank && merge.Bytes(to) > 0) {
+    const uint32_t received = kvr::RankAddress(&shared.parts_received, to);
+    const auto& scales = shared.part_scales[merge.rank];
+    SendBytes(kvr::RankAddress(scales, to), scales, Merge::kScaleBytes, received);
     SendBytes(kvr::RankAddress(shared.parts + merge.Begin(merge.rank), to),
-              shared.staged + merge.Begin(to), merge.Bytes(to),
-              kvr::RankAddress(&shared.parts_received, to));
+              shared.staged + merge.Begin(to), merge.Bytes(to), received);
   }
 }
 
@@ -119,6 +144,7 @@ KVR_DEVICE void SendParts(Shared& shared, const Merge& merge, Values& values) {
 // the first of the block's heads.
 KVR_DEVICE void JoinParts(Shared& shared, const Merge& merge, int heads, __nv_bfloat16* output) {
   constexpr int kJoiners = kScoreThreads + kValueThreads, kAtOnce = 2;
+  const bool alone = merge.splits == 1;
   const int pieces = merge.Bytes(merge.rank) / 16;
   kvr::SyncWarps<kJoiners>(kScoreValueBarrier);  // this block's part
   kvr::WaitBarrier(&shared.weighed, 0);
@@ -141,11 +167,15 @@ KVR_DEVICE void JoinParts(Shared& shared, const Merge& merge, int heads, __nv_bf
       for (int i = 0; i < kAtOnce; ++i) {
         const uint4 v = kvr::Load<uint4>(from + byte[i]);
         const uint32_t pairs[4] = {v.x, v.y, v.z, v.w};
-        const float weight = merge.splits == 1 ? 1 : shared.sums[split][at[i] / kDim].x;
+        const int head = at[i] / kDim, half = at[i] % kDim / (kDim / 2);
+        const float weight =
+            alone ? 1 : shared.sums[split][head].x * shared.part_scales[split][half][head];
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          o[i][2 * j] += weight * kvr::LowBf16(pairs[j]);
-          o[i][2 * j + 1] += weight * kvr::HighBf16(pairs[j]);
+          const float2 two = alone ? make_float2(kvr::LowBf16(pairs[j]), kvr::HighBf16(pairs[j]))
+                                   : __half22float2(kvr::Load<__half2>(&pairs[j]));
+          o[i][2 * j] += weight * two.x;
+          o[i][2 * j + 1] += weight * two.y;
         }
       }
     }

@@ -48,9 +48,30 @@ struct Values {
     for (int i = 0; i < 64; ++i) o[0][i] *= factor[i / 2 % 2], o[1][i] *= factor[i / 2 % 2];
   }
 
-  // Calls store(head, dim, pairs) for all of it; `pairs`: bf16 of 4 dims from `dim` on, or 2.
-  template <class Store>
-  KVR_DEVICE void ForEach(Store&& store) const {
+  // Divides each of the lane's heads by `scale`, a power of two, so that the largest of its 256
+  // dims is between 2^14 and 2^15: below what f16 holds, and far above what it rounds coarsely.
+  KVR_DEVICE void Scale(float (&scale)[2]) {
+    float inverse[2];
+#pragma unroll
+    for (int upper = 0; upper < 2; ++upper) {
+      float largest = 0;
+#pragma unroll
+      for (int i = 2 * upper; i < 64; i += 4) {
+        largest = fmaxf(largest, fmaxf(fabsf(o[0][i]), fabsf(o[0][i + 1])));
+        largest = fmaxf(largest, fmaxf(fabsf(o[1][i]), fabsf(o[1][i + 1])));
+      }
+      // Its exponent field; at least 15, so that both factors below are normal numbers.
+      const int field = min(max(__float_as_int(kvr::WarpMax<4>(largest)) >> 23, 15), 254);
+      scale[upper] = __int_as_float((field - 14) << 23);
+      inverse[upper] = __int_as_float((268 - field) << 23);
+    }
+    Multiply(inverse);
+  }
+
+  // Calls store(head, dim, pairs) for all of it; `pairs`: by pack(low, high), of 4 dims from `dim`
+  // on, or 2.
+  template <class Pack, class Store>
+  KVR_DEVICE void ForEach(Pack&& pack, Store&& store) const {
     const int t = kvr::LaneIndex() % 4;
 #pragma unroll
     for (int i = 0; i < 4 * 2 * 4; ++i) {
@@ -63,12 +84,11 @@ struct Values {
       const int dim = (4 * Part() + group) * kGroupDims + 16 * sixteen;
       if (4 * Part() + group == kRopeGroup) {
         // RoPE's group is an odd one: its first chunk is where the odd dims' would be.
-        store(Head(upper), dim + 2 * t, kvr::PackBf16x2(chunk[1][0], chunk[1][1]));
-        store(Head(upper), dim + 2 * t + 8, kvr::PackBf16x2(chunk[0][0], chunk[0][1]));
+        store(Head(upper), dim + 2 * t, pack(chunk[1][0], chunk[1][1]));
+        store(Head(upper), dim + 2 * t + 8, pack(chunk[0][0], chunk[0][1]));
       } else {
         store(Head(upper), dim + 4 * t,
-              make_uint2(kvr::PackBf16x2(chunk[0][0], chunk[1][0]),
-                         kvr::PackBf16x2(chunk[0][1], chunk[1][1])));
+              make_uint2(pack(chunk[0][0], chunk[1][0]), pack(chunk[0][1], chunk[1][1])));
       }
     }
   }
