@@ -97,7 +97,7 @@ ShapeNames::ShapeNames(const OpSpec& op, const std::vector<Axes>& shapes) : name
 
 std::string ShapeNames::Heading(std::string_view op) const {
   const bool differ = !names.empty() && !names.front().empty();
-  const std::string at = !common.empty() ? common : differ ? "" : "its defaults";
+  const std::string at = !common.empty() ? common : differ || names.empty() ? "" : "its defaults";
   return Wrap(StrCat(op, at.empty() ? "" : " at ", at), TerminalWidth(), 0);
 }
 

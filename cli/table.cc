@@ -43,13 +43,13 @@ std::vector<std::string> Broken(std::string_view text, int width) {
         break;
       }
       if (text[i] == ' ') {
-        end = i;
+        if (i == 0 || text[i - 1] != ' ') end = i;  // all blanks of a row go
         next = i + 1;
       } else if (text[i] == ',' || text[i] == ';' || text[i] == '/') {
         end = next = i + 1;
       }
     }
-    lines.emplace_back(text.substr(0, end));
+    if (end > 0) lines.emplace_back(text.substr(0, end));
     text.remove_prefix(next);
   }
   lines.emplace_back(text);

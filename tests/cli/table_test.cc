@@ -59,6 +59,18 @@ TEST(Table, BreaksWordsOnlyWhereItMust) {
             "            parts\n");
 }
 
+TEST(Table, BreaksAtARowOfBlanksAsAtOne) {
+  for (const char* cell : {"12345678   nextword", "   12345678 nextword", "12345678 nextword   "}) {
+    for (int width = 8; width <= 24; ++width) {
+      Table table({{"text"}});
+      table.Row({cell});
+      for (std::string_view line : Split(table.Render(width), '\n')) {
+        EXPECT_LE(line.size(), static_cast<size_t>(width)) << cell << " in " << width;
+      }
+    }
+  }
+}
+
 TEST(Table, NeverBreaksNumbers) {
   Table table({{"a", Align::kRight}, {"b", Align::kRight}});
   table.Row({"123456789012345", "123456789012345"});
