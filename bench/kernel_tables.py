@@ -80,10 +80,11 @@ def approximate_table(of_model):
     for shape in shapes(of_model):
         best = best_of(shape)
         for row in [row for row in shape if "quality" in row]:
-            quality = row["quality"]
+            quality = row["quality"]  # the first output's is the layer's
+            error = next(value for name, value in quality.items() if name.endswith(".relative_error"))
             lines.append(f"| {row['num_tokens']} | {config_text(row)} | {row['active_experts']:g} of {best['active_experts']:g} | "
                          f"{row['us']:.1f} | {100 * (row['us'] / best['us'] - 1):+.1f} % of {best['variant']} | "
-                         f"{quality['out.relative_error']:.3f} | {100 * quality['experts_changed']:.0f} % | "
+                         f"{error:.3f} | {100 * quality['experts_changed']:.0f} % | "
                          f"{quality['mass_kept']:.3f} |")
     if not lines:
         return []

@@ -35,8 +35,7 @@ Json ShapeFields(const Suite& suite, const ShapeRecord& record) {
     return row;
   }
   row["shape"] = record.shape.model;
-  const MoeOp* const moe = FindMoe(suite.op);
-  row["num_tokens"] = record.axes.at(std::string(moe == nullptr ? "num_tokens" : moe->tokens));
+  row["num_tokens"] = record.axes.at(std::string(FindMoe(suite.op)->tokens));
   return row;
 }
 

@@ -183,7 +183,7 @@ absl::Status LoadCubins(const StartSet& set, const std::map<int, std::string>& c
   KVR_ASSIGN_OR_RETURN(const cuda::Driver* driver, cuda::GetDriver());
   cuda::DeviceHandle device = 0;
   cuda::Context context = nullptr;
-  int code = driver->DeviceGet(&device, 0);
+  int code = driver->DeviceGet(&device, set.ordinal);
   if (code == cuda::kSuccess) code = driver->PrimaryCtxRetain(&context, device);
   if (code == cuda::kSuccess) code = driver->CtxSetCurrent(context);
   if (code != cuda::kSuccess) return Failed("the context", code);

@@ -3,12 +3,11 @@
 // From the start of a process until every built-in variant can be launched, in fresh processes,
 // beside what the driver and NVRTC alone take for the same binaries in the same run:
 //
-//   kvr-start-bench [--device cuda|host] [--rounds 3] [--budget 90] [--out DIR]
+//   kvr-start-bench [--device cuda|host] [--rounds 3] [--budget 600] [--out DIR]
 //   kvr-start-bench --target sm_90a                    without a device: compiling alone
 //
 //   cold start      Runtime::Open, Load of each operation on a thread of its own, one launch of
-//   each
-//                   variant; an empty cache
+//                   each variant; an empty cache
 //   warm start      the same, everything in the cache
 //   boot            the same without compilers: from selection file and cache alone
 //   compile, N      the set on N threads, once the compiler is there; an empty cache
@@ -257,6 +256,7 @@ constexpr absl::Duration kRowTime = absl::Seconds(3), kRowMost = absl::Seconds(8
 
 absl::Status Measure(const Options& options, const std::string& directory) {
   const absl::Time begin = absl::Now();
+  KVR_RETURN_IF_ERROR(WriteAll(options, Json::object(), ""));  // a bad --out is told at once
   // In a process of its own, too: no context of this one keeps the device awake.
   const StartSet wanted{.directory = directory, .device = options.device, .target = options.target};
   KVR_RETURN_IF_ERROR(
@@ -350,6 +350,9 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     if (options.device.empty() && options.target.empty()) options.device = "auto";
+    std::sort(options.threads.begin(), options.threads.end());  // a row each
+    options.threads.erase(std::unique(options.threads.begin(), options.threads.end()),
+                          options.threads.end());
     status = child.mode.empty() ? kvr::bench::Run(options) : kvr::bench::RunAsChild(child);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help

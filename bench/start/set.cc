@@ -103,6 +103,7 @@ absl::Status MakeStartSet(const std::string& directory, const std::string& devic
   if (!set.device.empty()) {
     KVR_ASSIGN_OR_RETURN(device, platform->OpenDevice(set.device));
     info = device->info();
+    set.ordinal = info.ordinal;
     set.target = info.target;
   }
   GenerationBuilder generation(info.model, set.target);
@@ -153,11 +154,9 @@ absl::Status MakeStartSet(const std::string& directory, const std::string& devic
   if (device != nullptr) {
     KVR_RETURN_IF_ERROR(WriteSelectionFile(*generation.Build(1), set.SelectionPath()));
   }
-  const Json json = {{"device", set.device},
-                     {"target", set.target},
-                     {"name", info.name},
-                     {"driver", info.driver},
-                     {"compiler", platform->jit().Identity(set.target)},
+  const Json json = {{"device", set.device},  {"ordinal", set.ordinal},
+                     {"target", set.target},  {"name", info.name},
+                     {"driver", info.driver}, {"compiler", platform->jit().Identity(set.target)},
                      {"variants", variants}};
   return Write(directory + "/set.json", json.dump(1) + "\n");
 }
@@ -165,7 +164,10 @@ absl::Status MakeStartSet(const std::string& directory, const std::string& devic
 absl::StatusOr<StartSet> ReadStartSet(const std::string& directory) {
   KVR_ASSIGN_OR_RETURN(const std::string text, ReadWhole(directory + "/set.json"));
   const Json json = Json::parse(text);
-  StartSet set{.directory = directory, .device = json["device"], .target = json["target"]};
+  StartSet set{.directory = directory,
+               .device = json["device"],
+               .target = json["target"],
+               .ordinal = json["ordinal"]};
   for (const Json& each : json["variants"]) {
     KVR_ASSIGN_OR_RETURN(const Fingerprint key,
                          Fingerprint::FromHex(each["key"].get<std::string>()));

@@ -43,6 +43,7 @@ struct StartVariant {
 
 struct StartSet {
   std::string directory, device, target;  // device: empty, nothing is launched
+  int ordinal = 0;                        // of the GPU
   std::vector<StartVariant> variants;
 
   // Indices of the variants whose key no earlier one has.

@@ -98,6 +98,14 @@ class KernelsBench(unittest.TestCase):
         self.assertIn("tiny:", tables.stdout)
         self.assertRegex(tables.stdout, r"(?m)^\| 3 \| ")
 
+    def test_approximate_rows_are_tabled_with_their_quality(self):
+        self.run_bench("moe_decode_fp8", "--quick", "--only", "seq_len=3", "--rounds", "4", "--variant", "topk",
+                       "--approximate", "oea{ACROSS_GROUPS=0,K0=2,K_MAX=0,MAX_P=0,P=1000}", "--out", self.out("oea"))
+        tables = subprocess.run([sys.executable, os.path.join(SOURCE, "bench/kernel_tables.py"),
+                                 self.out("oea/moe_decode_fp8.json")], capture_output=True, text=True, check=False)
+        self.assertEqual(tables.returncode, 0, tables.stderr)
+        self.assertRegex(tables.stdout, r"(?m)^\| 3 \| oea \{.*K0=2.*\} \| .* of topk \| ")
+
     def test_what_was_finished_outlives_its_end(self):
         running = subprocess.Popen([os.path.join(BIN, "kvr-kernels-bench"), "moe_decode", "--quick", "--rounds", "4",
                                     "--variant", "topk", "--device", "host", "--out", self.out("killed")],
