@@ -7,6 +7,7 @@
 //              never run in a launch, and publish an immutable snapshot in one atomic store. What
 //              Load compiles it compiles before it takes that mutex: who loads each operation on a
 //              thread of its own waits for the slowest kernel of all, not for that of each in turn.
+//              (Not what only the generation without selections needs, under overrides.)
 //   launching  Launch reads the snapshot: axes from the tensors, key, prepared entry, plan, kernel
 //              launches. No lock, no allocation, no string; wait-free while others load or publish.
 //   frozen     after Freeze() no launch compiles, loads or allocates. Publish still may: an

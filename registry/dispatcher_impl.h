@@ -2,9 +2,9 @@
 //
 // The dispatcher's state, shared by its loading, launching and bound halves.
 //
-// Locks, in this order: `loading` (Load and Publish; Publish compiles under it), then `state`
-// (short: pool, snapshot, limbo). Launches take neither, but for a miss or a growth while thawed.
-// `telling` and `captures` are leaves.
+// Locks, in this order: `loading` (Load and Publish; Publish compiles under it, and Load what
+// BuildAhead left), then `state` (short: pool, snapshot, limbo). Launches take neither, but for a
+// miss or a growth while thawed. `telling` and `captures` are leaves.
 #pragma once
 
 #include <array>
