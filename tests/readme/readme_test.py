@@ -64,9 +64,17 @@ with tempfile.TemporaryDirectory() as scratch:
 for script in re.findall(r"^(scripts/\S+)", readme, re.M):
     if not os.access(os.path.join(source, script), os.X_OK):
         failures.append(f"{script} is not an executable file")
-for link in re.findall(r"\]\(([^)#:]+)\)", readme):
-    if not os.path.exists(os.path.join(source, link)):
-        failures.append(f"a link leads nowhere: {link}")
+# Of every page, not of this one alone.
+for directory, below, names in os.walk(source):
+    below[:] = [name for name in below if not name.startswith(".") and name != "build"]
+    for name in names:
+        if not name.endswith(".md"):
+            continue
+        with open(os.path.join(directory, name), encoding="utf-8") as page:
+            links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read())
+        for link in links:
+            if not os.path.exists(os.path.join(directory, link)):
+                failures.append(f"{os.path.relpath(os.path.join(directory, name), source)}: a link leads nowhere: {link}")
 
 for failure in failures:
     print("FAILED:", failure)

@@ -13,11 +13,13 @@
 
 #include "tests/variants/moe_generated.h"
 #include "variants/common/moe/oea.h"
+#include "variants/moe_decode/together.h"
 
 namespace kvr::moe_decode {
 namespace {
 
 using moe::Opportunism;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
@@ -269,21 +271,36 @@ TEST(OeaLaws, GroupsHoldUnlessToldOtherwise) {
   });
 }
 
-// What the tokens before `valid` choose does not depend on what stands behind them.
+// Of the reference that the kernels are held to, which is told by an input what padding is.
 TEST(OeaLaws, PaddingActivatesNothing) {
+  constexpr int64_t kTokens = 9, kExperts = 32, kTopK = 4, kHidden = 8;
+  const int64_t quality[] = {2, 0, 1000, 0, 0};
   for (uint64_t seed = 3; seed < 80; seed += 4) {  // those with a padding token
-    const Generated generated({.tokens = 9, .experts = 32, .top_k = 4}, seed);
-    const RoutingInputs& routing = generated.routing();
-    ASSERT_EQ(routing.valid, 8);
-    auto* const padding = static_cast<float*>(generated.inputs()[kRouterLogits].data) + 8 * 32;
-    const auto route = [&] {
-      return ActiveOf(
-          RouteTogether(routing.router, {.k0 = 2}, routing.router_logits, routing.valid));
+    const Generated generated({.tokens = kTokens, .experts = kExperts, .top_k = kTopK}, seed);
+    const kvr_tensor* const inputs = generated.inputs();
+    ASSERT_EQ(*static_cast<const int32_t*>(inputs[kNumValidTokens].data), kTokens - 1);
+    const auto expected_ids = [&] {
+      std::vector<double> out(kTokens * kHidden), ids(kTokens * kTopK), weights(kTokens * kTopK);
+      std::vector<double> bounds(kTokens * kHidden);
+      kvr_expected outputs[] = {{out.data(), bounds.data(), 0},
+                                {ids.data(), bounds.data(), 0},
+                                {weights.data(), bounds.data(), 0}};
+      char error[256];
+      EXPECT_EQ(ExpectTogether(generated.axes(), quality, inputs, 1, outputs, error, sizeof error),
+                KVR_OK);
+      return ids;
     };
-    const std::set<int32_t> active = route();
-    std::fill(padding, padding + 32, 0.0f);
-    padding[seed % 32] = 100;
-    EXPECT_EQ(route(), active);
+    const std::vector<double> before = expected_ids();
+    EXPECT_THAT(std::vector<double>(before.end() - kTopK, before.end()), Each(-1));
+    // An expert that nobody else takes, for the padding token alone.
+    int64_t lonely = 0;
+    while (std::count(before.begin(), before.end(), lonely) > 0) ++lonely;
+    ASSERT_LT(lonely, kExperts);
+    auto* const padding =
+        static_cast<float*>(inputs[kRouterLogits].data) + (kTokens - 1) * kExperts;
+    std::fill(padding, padding + kExperts, 0.0f);
+    padding[lonely] = 100;
+    EXPECT_EQ(expected_ids(), before);
   }
 }
 
