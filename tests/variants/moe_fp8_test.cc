@@ -7,8 +7,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "core/dtype.h"
@@ -349,6 +352,16 @@ TEST_F(MoeFp8, QualityCountsTheActiveExpertsOfThisRank) {
   std::fill_n(ids.begin(), problem.axes[kSlots], -1);  // the first token takes none
   EXPECT_NEAR(measure("experts_changed"), 1.0 / 6, 1e-12);
   EXPECT_NEAR(measure("mass_kept"), 5.0 / 6, 1e-12);
+}
+
+// A bundle holds all its files, and oea_stream does not extend topk, so the file is there twice.
+TEST(MoeFp8Routing, IsTheSameFileInBothBundlesThatHaveIt) {
+  const auto text = [](const std::string& variant) {
+    std::ifstream file(KVR_SOURCE_DIR "/variants/moe_decode_fp8/" + variant + "/routing.cuh");
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  EXPECT_FALSE(text("topk").empty());
+  EXPECT_EQ(text("topk"), text("oea_stream"));
 }
 
 }  // namespace
