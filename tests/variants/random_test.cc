@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "core/dtype.h"
+#include "variants/common/bfloat16.h"
+#include "variants/common/fp8.h"
 
 namespace kvr {
 namespace {
@@ -53,6 +56,52 @@ TEST(FillNormalBf16, APrefixDoesNotDependOnTheLength) {
   FillNormalBf16(RandomStream(3, 1), one);
   FillNormalBf16(RandomStream(3, 1), two);
   EXPECT_TRUE(std::equal(one.begin(), one.end(), two.begin()));
+}
+
+// FNV-1a of the values, least significant byte first.
+template <typename T>
+uint64_t Digest(const std::vector<T>& values) {
+  uint64_t digest = 0xcbf29ce484222325;
+  for (const T value : values) {
+    for (size_t byte = 0; byte < sizeof(T); ++byte) {
+      digest = (digest ^ (value >> (8 * byte) & 0xff)) * 0x100000001b3;
+    }
+  }
+  return digest;
+}
+
+// What was verified on a seed is looked into with that seed, by a later version too.
+TEST(FillNormal, GivesWhatItAlwaysGave) {
+  std::vector<uint16_t> bf16(300003), scaled(300003);
+  std::vector<uint8_t> e4m3(300003);
+  FillNormalBf16(RandomStream(5, 2), bf16);
+  FillNormalBf16(RandomStream(5, 2), 1.0f / 64, scaled);
+  FillNormalE4m3(RandomStream(5, 2), 100, e4m3);
+  EXPECT_EQ(Digest(bf16), 0x4ee58e7a919d5ec5);
+  EXPECT_EQ(Digest(scaled), 0xb16f2172ff4318de);
+  EXPECT_EQ(Digest(e4m3), 0x19c9601a5b886fb0);
+}
+
+TEST(FillNormal, AFactorScalesTheSameValues) {
+  constexpr float kFactor = 1.0f / 64;
+  std::vector<uint16_t> values(1001), scaled(1001);
+  std::vector<uint8_t> codes(1001);
+  FillNormalBf16(RandomStream(3, 1), values);
+  FillNormalBf16(RandomStream(3, 1), kFactor, scaled);
+  FillNormalE4m3(RandomStream(3, 1), kFactor, codes);
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(scaled[i], RoundToBf16(WidenBf16(values[i]) * kFactor)) << i;
+    ASSERT_EQ(codes[i], EncodeE4m3(WidenBf16(values[i]) * kFactor)) << i;
+  }
+}
+
+TEST(FillNormal, FillsNoMoreThanItIsGiven) {
+  for (size_t size = 0; size < 10; ++size) {
+    std::vector<uint16_t> values(size + 4, 0x7fff);
+    FillNormalBf16(RandomStream(3, 1), std::span<uint16_t>(values).first(size));
+    EXPECT_EQ(std::count(values.begin(), values.begin() + size, 0x7fff), 0) << size;
+    EXPECT_EQ(std::count(values.begin() + size, values.end(), 0x7fff), 4) << size;
+  }
 }
 
 }  // namespace

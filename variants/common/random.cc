@@ -50,13 +50,27 @@ void FillFrom(const std::array<T, kQuantiles>& table, const RandomStream& stream
   const int64_t size = static_cast<int64_t>(out.size());
   ParallelFor((size + kBlock - 1) / kBlock, HardwareThreads(), [&](int64_t block) {
     const int64_t end = std::min(size, (block + 1) * kBlock);
-    for (int64_t i = block * kBlock; i < end; i += kValuesPerDraw) {
-      uint64_t bits = stream.Bits(i / kValuesPerDraw);
-      for (int64_t j = i; j < std::min(end, i + kValuesPerDraw); ++j, bits >>= 16) {
-        out[j] = table[bits & 0xffff];
-      }
+    int64_t i = block * kBlock;
+    for (; i + kValuesPerDraw <= end; i += kValuesPerDraw) {
+      const uint64_t bits = stream.Bits(i / kValuesPerDraw);
+      T* const values = out.data() + i;
+      values[0] = table[bits & 0xffff];
+      values[1] = table[bits >> 16 & 0xffff];
+      values[2] = table[bits >> 32 & 0xffff];
+      values[3] = table[bits >> 48];
+    }
+    for (uint64_t bits = stream.Bits(i / kValuesPerDraw); i < end; ++i, bits >>= 16) {
+      out[i] = table[bits & 0xffff];
     }
   });
+}
+
+// `code` of each quantile.
+template <typename F>
+auto Mapped(const F& code) {
+  std::array<decltype(code(uint16_t{})), kQuantiles> codes;
+  std::transform(Quantiles().begin(), Quantiles().end(), codes.begin(), code);
+  return codes;
 }
 
 }  // namespace
@@ -65,11 +79,14 @@ void FillNormalBf16(const RandomStream& stream, std::span<uint16_t> out) {
   FillFrom(Quantiles(), stream, out);
 }
 
+void FillNormalBf16(const RandomStream& stream, float factor, std::span<uint16_t> out) {
+  FillFrom(Mapped([&](uint16_t value) { return RoundToBf16(WidenBf16(value) * factor); }), stream,
+           out);
+}
+
 void FillNormalE4m3(const RandomStream& stream, float factor, std::span<uint8_t> out) {
-  std::array<uint8_t, kQuantiles> codes;
-  std::transform(Quantiles().begin(), Quantiles().end(), codes.begin(),
-                 [&](uint16_t value) { return EncodeE4m3(WidenBf16(value) * factor); });
-  FillFrom(codes, stream, out);
+  FillFrom(Mapped([&](uint16_t value) { return EncodeE4m3(WidenBf16(value) * factor); }), stream,
+           out);
 }
 
 }  // namespace kvr

@@ -37,7 +37,9 @@ class RandomStream {
 // Fills `out` with N(0, 1) rounded to bf16 (bits), on all of the machine's threads if it is large.
 // The distribution is that of 65536 equally likely quantiles: no value beyond +-4.33.
 void FillNormalBf16(const RandomStream& stream, std::span<uint16_t> out);
-// The same values times `factor`, rounded to e4m3 codes; beyond +-448 they are +-448.
+// The same values times `factor`, rounded again.
+void FillNormalBf16(const RandomStream& stream, float factor, std::span<uint16_t> out);
+// Those rounded to e4m3 codes; beyond +-448 they are +-448.
 void FillNormalE4m3(const RandomStream& stream, float factor, std::span<uint8_t> out);
 
 }  // namespace kvr

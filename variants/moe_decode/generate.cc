@@ -6,8 +6,6 @@
 #include <span>
 #include <vector>
 
-#include "variants/common/bfloat16.h"
-#include "variants/common/parallel.h"
 #include "variants/common/random.h"
 #include "variants/moe_decode/op.h"
 
@@ -22,15 +20,8 @@ std::span<uint16_t> Bf16(const kvr_tensor& tensor) {
 
 // Times 2^-round(log2(sqrt(fan_in))): exact, so the values stay the bf16 quantiles.
 void FillWeights(const RandomStream& random, int64_t fan_in, std::span<uint16_t> out) {
-  FillNormalBf16(random, out);
   const int shift = static_cast<int>(std::lround(std::log2(static_cast<double>(fan_in)) / 2));
-  const float factor = std::ldexp(1.0f, -shift);
-  constexpr int64_t kChunk = 1 << 16;
-  const int64_t count = static_cast<int64_t>(out.size());
-  ParallelFor((count + kChunk - 1) / kChunk, HardwareThreads(), [&](int64_t chunk) {
-    const int64_t end = std::min(count, (chunk + 1) * kChunk);
-    for (int64_t i = chunk * kChunk; i < end; ++i) out[i] = RoundToBf16(WidenBf16(out[i]) * factor);
-  });
+  FillNormalBf16(random, std::ldexp(1.0f, -shift), out);
 }
 
 }  // namespace
