@@ -12,7 +12,10 @@ moe::Experts ReadExperts(const int64_t* axes, const kvr_tensor* inputs) {
   const int64_t hidden = axes[kHidden], inner = axes[kInner];
   const auto rows = [](const kvr_tensor& tensor, int64_t width) {
     return [values = static_cast<const uint16_t*>(tensor.data), width](int64_t row, double* to) {
-      for (int64_t i = 0; i < width; ++i) to[i] = WidenBf16(values[row * width + i]);
+      constexpr int64_t kStep = 8;  // hidden and inner are multiples of it; a loop to unroll
+      for (int64_t i = 0; i < width; i += kStep) {
+        for (int64_t j = i; j < i + kStep; ++j) to[j] = WidenBf16(values[row * width + j]);
+      }
     };
   };
   const auto w13 = rows(inputs[kW13], hidden), w2 = rows(inputs[kW2], inner);

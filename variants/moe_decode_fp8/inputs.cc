@@ -21,8 +21,11 @@ auto ScaledRows(const kvr_tensor& codes, const kvr_tensor& scales, int64_t width
   return [codes = static_cast<const uint8_t*>(codes.data),
           scales = static_cast<const float*>(scales.data), width](int64_t row, double* to) {
     const float* const scale = scales + row / kBlock * (width / kBlock);
-    for (int64_t i = 0; i < width; ++i) {
-      to[i] = DecodeE4m3(codes[row * width + i]) * scale[i / kBlock];
+    for (int64_t block = 0; block < width / kBlock; ++block) {
+      const double factor = scale[block];
+      for (int64_t i = block * kBlock; i < (block + 1) * kBlock; ++i) {
+        to[i] = DecodeE4m3(codes[row * width + i]) * factor;
+      }
     }
   };
 }

@@ -2,9 +2,8 @@
 #include "variants/common/moe/experts.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 
+#include "variants/common/moe/lanes.h"
 #include "variants/common/parallel.h"
 
 namespace kvr::moe {
@@ -12,13 +11,10 @@ namespace {
 
 constexpr double kOutBound = 1.0 / 128;
 constexpr double kWeightBound = 1e-5;
-constexpr int kTokens = 8;         // tokens that one pass over an expert's row serves
-constexpr int64_t kRowBlock = 32;  // rows of a task
+// Rows of a task: of the hidden layer enough that widening the tokens' columns for each is little.
+constexpr int64_t kHiddenRows = 128, kOutRows = 32;
 
-// Tokens innermost: the compiler vectorises over them and every sum keeps its plain order.
-using Lanes = std::array<double, kTokens>;
-
-// One expert with up to kTokens of its tokens.
+// One expert with up to kLanes of its tokens.
 struct Batch {
   int64_t expert;
   std::vector<int64_t> tokens;
@@ -36,7 +32,7 @@ std::vector<Batch> Batches(const Experts& experts, const std::vector<Choice>& ch
       if (at == choice.experts.end()) continue;
       if (room == 0) {
         batches.push_back({.expert = expert, .h = std::vector<Lanes>(experts.inner)});
-        room = kTokens;
+        room = kLanes;
       }
       batches.back().tokens.push_back(token);
       batches.back().weights.push_back(choice.weights[at - choice.experts.begin()]);
@@ -46,52 +42,55 @@ std::vector<Batch> Batches(const Experts& experts, const std::vector<Choice>& ch
   return batches;
 }
 
-Lanes Dot(const std::vector<double>& row, const std::vector<Lanes>& columns) {
-  Lanes sum{};
-  for (size_t d = 0; d < columns.size(); ++d) {
-    for (int t = 0; t < kTokens; ++t) sum[t] += row[d] * columns[d][t];
+// Rows [first, first + count) of one of the expert's matrices, one after the other; what is beyond
+// `last` repeats the last.
+void Widen(const std::function<void(int64_t, int64_t, double*)>& matrix, int64_t expert,
+           int64_t first, int64_t last, int count, int64_t width, double* rows) {
+  for (int r = 0; r < count; ++r) {
+    matrix(expert, std::min(first + r, last - 1), rows + r * width);
   }
-  return sum;
 }
 
 // Rows [first, last) of `batch`'s hidden layer.
-void ComputeHidden(const Experts& experts, int64_t first, int64_t last, Batch* batch) {
+void ComputeHidden(const Experts& experts, const LaneMath& math, int64_t first, int64_t last,
+                   Batch* batch) {
+  constexpr int kRows = LaneMath::kDotRows;
   std::vector<Lanes> x(experts.hidden);
-  std::vector<double> row(experts.hidden);
+  std::vector<double> rows(kRows * experts.hidden);
   for (size_t t = 0; t < batch->tokens.size(); ++t) {
-    experts.token(batch->tokens[t], row.data());
-    for (int64_t d = 0; d < experts.hidden; ++d) x[d][t] = row[d];
+    experts.token(batch->tokens[t], rows.data());
+    for (int64_t d = 0; d < experts.hidden; ++d) x[d].of[t] = rows[d];
   }
-  for (int64_t i = first; i < last; ++i) {
-    experts.gate(batch->expert, i, row.data());
-    const Lanes gate = Dot(row, x);
-    experts.up(batch->expert, i, row.data());
-    const Lanes up = Dot(row, x);
-    for (size_t t = 0; t < batch->tokens.size(); ++t) {
-      batch->h[i][t] = experts.activate(batch->expert, gate[t], up[t]);
+  for (int64_t i = first; i < last; i += kRows) {
+    Lanes gate[kRows], up[kRows];
+    Widen(experts.gate, batch->expert, i, last, kRows, experts.hidden, rows.data());
+    math.dot(rows.data(), experts.hidden, x.data(), gate);
+    Widen(experts.up, batch->expert, i, last, kRows, experts.hidden, rows.data());
+    math.dot(rows.data(), experts.hidden, x.data(), up);
+    for (int64_t r = 0; r < std::min<int64_t>(kRows, last - i); ++r) {
+      for (size_t t = 0; t < batch->tokens.size(); ++t) {
+        batch->h[i + r].of[t] = experts.activate(batch->expert, gate[r].of[t], up[r].of[t]);
+      }
     }
   }
 }
 
 // Rows [first, last) of the output, over all experts, in the order of their ids.
-void ComputeOut(const Experts& experts, const std::vector<Batch>& batches, int64_t first,
-                int64_t last, kvr_expected* out) {
-  std::vector<double> row(experts.inner);
+void ComputeOut(const Experts& experts, const LaneMath& math, const std::vector<Batch>& batches,
+                int64_t first, int64_t last, kvr_expected* out) {
+  constexpr int kRows = LaneMath::kSumRows;
+  std::vector<double> rows(kRows * experts.inner);
   for (const Batch& batch : batches) {
-    for (int64_t d = first; d < last; ++d) {
-      experts.down(batch.expert, d, row.data());
-      Lanes sum{}, magnitude{};
-      for (int64_t i = 0; i < experts.inner; ++i) {
-        for (int t = 0; t < kTokens; ++t) {
-          const double term = row[i] * batch.h[i][t];
-          sum[t] += term;
-          magnitude[t] += std::abs(term);
+    for (int64_t d = first; d < last; d += kRows) {
+      Lanes sum[kRows], magnitude[kRows];
+      Widen(experts.down, batch.expert, d, last, kRows, experts.inner, rows.data());
+      math.sum(rows.data(), experts.inner, batch.h.data(), sum, magnitude);
+      for (int64_t r = 0; r < std::min<int64_t>(kRows, last - d); ++r) {
+        for (size_t t = 0; t < batch.tokens.size(); ++t) {
+          const int64_t at = batch.tokens[t] * experts.hidden + d + r;
+          out->expected[at] += batch.weights[t] * sum[r].of[t];
+          out->bound[at] += kOutBound * std::abs(batch.weights[t]) * magnitude[r].of[t];
         }
-      }
-      for (size_t t = 0; t < batch.tokens.size(); ++t) {
-        const int64_t at = batch.tokens[t] * experts.hidden + d;
-        out->expected[at] += batch.weights[t] * sum[t];
-        out->bound[at] += kOutBound * std::abs(batch.weights[t]) * magnitude[t];
       }
     }
   }
@@ -108,16 +107,17 @@ void ComputeOut(const Experts& experts, const std::vector<Batch>& batches, int64
 void ComputeExperts(const Experts& experts, const std::vector<Choice>& choices, int threads,
                     kvr_expected* out) {
   std::vector<Batch> batches = Batches(experts, choices);
-  const auto blocks = [](int64_t rows) { return (rows + kRowBlock - 1) / kRowBlock; };
-  const int64_t inner_blocks = blocks(experts.inner);
-  ParallelFor(static_cast<int64_t>(batches.size()) * inner_blocks, threads, [&](int64_t task) {
-    const int64_t first = task % inner_blocks * kRowBlock;
-    ComputeHidden(experts, first, std::min(experts.inner, first + kRowBlock),
-                  &batches[task / inner_blocks]);
+  const LaneMath& math = FastestLaneMath();
+  const auto tasks = [](int64_t rows, int64_t of_task) { return (rows + of_task - 1) / of_task; };
+  const int64_t hidden_tasks = tasks(experts.inner, kHiddenRows);
+  ParallelFor(static_cast<int64_t>(batches.size()) * hidden_tasks, threads, [&](int64_t task) {
+    const int64_t first = task % hidden_tasks * kHiddenRows;
+    ComputeHidden(experts, math, first, std::min(experts.inner, first + kHiddenRows),
+                  &batches[task / hidden_tasks]);
   });
-  ParallelFor(blocks(experts.hidden), threads, [&](int64_t block) {
-    const int64_t first = block * kRowBlock;
-    ComputeOut(experts, batches, first, std::min(experts.hidden, first + kRowBlock), out);
+  ParallelFor(tasks(experts.hidden, kOutRows), threads, [&](int64_t task) {
+    const int64_t first = task * kOutRows;
+    ComputeOut(experts, math, batches, first, std::min(experts.hidden, first + kOutRows), out);
   });
 }
 
