@@ -73,7 +73,7 @@ struct Variant {
   std::string name;
   std::string version;
   std::string description;
-  std::string extends;  // "baseline" or empty, for reports: it is already merged
+  std::string extends;  // "baseline", "other_op/baseline" or empty: it is already merged
   Semantics semantics = Semantics::kExact;
   bool is_baseline = false;
   std::string plugin;  // name of the bundle or library that brought it

@@ -238,7 +238,7 @@ absl::StatusOr<Variant> Admit(Manifest m, const OpSpec& op) {
   v.name = m.name.value;
   v.version = m.version.value;
   v.description = m.description ? m.description->value : "";
-  v.extends = m.extends ? m.extends->variant.value : "";
+  v.extends = m.extends ? m.ParentName() : "";
   v.is_baseline = m.baseline && m.baseline->value;
   v.directory = m.directory;
   v.plugin = m.plugin;

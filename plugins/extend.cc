@@ -145,6 +145,25 @@ void DropOtherKinds(const Manifest& child, Manifest* merged) {
   if (cubins) merged->targets.reset();
 }
 
+absl::Status CheckFunction(const Manifest& child, bool inherited, std::string_view kind,
+                           std::string_view key) {
+  if (!inherited || child.ParentOp() == child.op.value) return absl::OkStatus();
+  return Invalid(child.extends->op->at,
+                 StrCat("extends '", child.ParentName(), "', whose ", kind,
+                        " function takes the axes and tensors of '", child.ParentOp(), "'"),
+                 StrCat("state ", key, " here: for a function of your own, or for none"));
+}
+
+// What is called with axes and tensors by position is the op's.
+absl::Status CheckFunctions(const Manifest& child, const Manifest& merged) {
+  KVR_RETURN_IF_ERROR(CheckFunction(child, merged.HasPlanFunction() && !child.HasPlanFunction(),
+                                    "plan", "plan_values"));
+  KVR_RETURN_IF_ERROR(CheckFunction(child, merged.HasLaunchFunction() && !child.HasLaunchFunction(),
+                                    "launch", "launch_function"));
+  return CheckFunction(child, merged.HasReferenceFunction() && !child.HasReferenceFunction(),
+                       "reference", "reference_function");
+}
+
 absl::Status CheckCount(size_t count, size_t limit, std::string_view kind, const Place& at) {
   if (count <= limit) return absl::OkStatus();
   return Invalid(at, StrCat("with the extended variant's, ", count, " ", kind),
@@ -198,6 +217,7 @@ absl::StatusOr<Manifest> Extend(const Manifest& parent, const Manifest& child) {
     merged.reference_function = child.reference_function;
     merged.reference_code = child.reference_code;
   }
+  KVR_RETURN_IF_ERROR(CheckFunctions(child, merged));
   for (TunableEntry& tunable : merged.tunables) tunable.inherited = true;
   ReplaceOrAppend(&merged.tunables, child.tunables);
   MergeLets(&merged.lets, child.lets);

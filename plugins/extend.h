@@ -20,7 +20,8 @@
 //   reference_function                        replaced; semantics = "exact" drops the parent's
 //   op, name, version, baseline, description  never inherited
 //
-// An inherited function stays that of the parent's library and variant.
+// An inherited function stays that of the parent's library and variant. It is called with the axes
+// and tensors of their op by position, so a child of another op inherits none.
 // An inherited tunable or tensor map that the result uses nowhere is dropped by plugins/admit.h.
 //
 // Threading: pure.
@@ -32,7 +33,7 @@
 namespace kvr::bundle {
 
 // `parent` is complete (itself merged). Errors: a file that one has as source, the other as header;
-// counts over the limits.
+// a function of another op that the child keeps; counts over the limits.
 absl::StatusOr<Manifest> Extend(const Manifest& parent, const Manifest& child);
 
 }  // namespace kvr::bundle

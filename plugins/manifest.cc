@@ -48,7 +48,7 @@ constexpr std::string_view kTopKeys[] = {"schema",
                                          "tensor_map",
                                          "kernel",
                                          "reference_function"};
-constexpr std::string_view kExtendsKeys[] = {"variant", "version"};
+constexpr std::string_view kExtendsKeys[] = {"op", "variant", "version"};
 constexpr std::string_view kTunableKeys[] = {"values", "default", "scope", "description"};
 constexpr std::string_view kRegionKeys[] = {"name", "dtype", "elements", "zeroed"};
 constexpr std::string_view kTensorMapKeys[] = {"name", "tensor", "shape", "box", "swizzle"};
@@ -171,7 +171,9 @@ class Parser {
 
   ExtendsEntry ParseExtends(const toml::table& table) {
     TomlTable reader(table, file_, "extends", kExtendsKeys, outcome_);
-    ExtendsEntry extends{reader.RequiredString("variant"), reader.RequiredString("version")};
+    ExtendsEntry extends{reader.String("op"), reader.RequiredString("variant"),
+                         reader.RequiredString("version")};
+    if (extends.op) CheckOpName(*extends.op);
     CheckName("variant", extends.variant, false, outcome_);
     if (outcome_->ok() && !IsNumber(extends.version.value)) {
       outcome_->Fail(Invalid(
@@ -423,6 +425,11 @@ absl::Status At(const Place& place, const absl::Status& status) {
 
 absl::Status Invalid(const Place& place, std::string_view what, std::string_view fix) {
   return At(place, StatusCode::kInvalidArgument, what, fix);
+}
+
+std::string Manifest::ParentName() const {
+  const std::string& parent = extends->variant.value;
+  return ParentOp() == op.value ? parent : StrCat(ParentOp(), "/", parent);
 }
 
 absl::StatusOr<Manifest> ParseManifest(std::string_view text, std::string_view file) {

@@ -112,6 +112,7 @@ struct KernelEntry {
 };
 
 struct ExtendsEntry {
+  std::optional<Text> op;  // left out: the child's
   Text variant;
   Text version;  // a major version, "1"
 };
@@ -136,6 +137,10 @@ struct Manifest {
   std::vector<TensorMapEntry> tensor_maps;
   std::vector<KernelEntry> kernels;
 
+  // Of what it extends: the op, and its name as a report on this op's variants gives it,
+  // "cluster" or, of another op, "mla_decode/cluster".
+  std::string_view ParentOp() const { return extends->op ? extends->op->value : op.value; }
+  std::string ParentName() const;
   bool HasPlanFunction() const { return plan_values && !plan_values->empty(); }
   bool HasLaunchFunction() const { return launch_function && launch_function->value; }
   bool HasReferenceFunction() const { return reference_function && reference_function->value; }

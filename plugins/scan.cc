@@ -96,7 +96,21 @@ class Admission {
       KVR_ASSIGN_OR_RETURN(const size_t parent, Parent(index));
       KVR_ASSIGN_OR_RETURN(manifest, bundle::Extend(candidates_[parent].manifest, manifest));
     }
-    return bundle::Admit(manifest, *op);
+    absl::StatusOr<Variant> variant = bundle::Admit(manifest, *op);
+    if (!variant.ok() && manifest.extends && !Blames(variant.status(), manifest)) {
+      return bundle::At(
+          manifest.extends->variant.at, variant.status().code(),
+          StrCat("extends '", manifest.ParentName(),
+                 "', and what that states does not fit here: ", What(variant.status())),
+          StrCat("state it in this manifest as '", op->name, "' needs it; ",
+                 Fix(variant.status())));
+    }
+    return variant;
+  }
+
+  // Does the error's place lie in the manifest itself, not in one that it extends?
+  static bool Blames(const absl::Status& status, const Manifest& manifest) {
+    return What(status).starts_with(StrCat(manifest.at.file, ":"));
   }
 
   const OpSpec* FindOp(std::string_view name) const {
@@ -139,37 +153,38 @@ class Admission {
   absl::Status CheckChain(size_t index) const {
     const Manifest& own = candidates_[index].manifest;
     const bundle::Text& wanted = own.extends->variant;
-    std::vector<std::string_view> seen;
+    std::vector<const Manifest*> seen;
     const Manifest* at = &own;
     while (seen.size() <= kMaxExtendsDepth) {
       if (!at->extends) return absl::OkStatus();
-      const std::string_view name = at->extends->variant.value;
-      if (name == own.name.value) {
-        return Cycle(own);
-      }
-      // A cycle further up is the fault of those in it; Parent() reports theirs.
-      if (std::find(seen.begin(), seen.end(), name) != seen.end()) return absl::OkStatus();
-      seen.push_back(name);
-      const auto next =
-          std::find_if(candidates_.begin(), candidates_.end(), [&](const Candidate& candidate) {
-            return candidate.manifest.op.value == own.op.value &&
-                   candidate.manifest.name.value == name;
-          });
+      if (IsParent(own, *at)) return Cycle(own);
+      const auto next = std::find_if(
+          candidates_.begin(), candidates_.end(),
+          [&](const Candidate& candidate) { return IsParent(candidate.manifest, *at); });
       if (next == candidates_.end()) return absl::OkStatus();  // Parent() says so
       at = &next->manifest;
+      // A cycle further up is the fault of those in it; Parent() reports theirs.
+      if (std::find(seen.begin(), seen.end(), at) != seen.end()) return absl::OkStatus();
+      seen.push_back(at);
     }
     return Invalid(wanted.at, StrCat("a chain of more than ", kMaxExtendsDepth, " extends"),
                    "extend a variant nearer to the baseline");
   }
 
+  // By op and name; the version is Parent()'s to check.
+  static bool IsParent(const Manifest& candidate, const Manifest& child) {
+    return candidate.op.value == child.ParentOp() &&
+           candidate.name.value == child.extends->variant.value;
+  }
+
   static absl::Status Cycle(const Manifest& child) {
-    const std::string& wanted = child.extends->variant.value;
-    return Invalid(
-        child.extends->variant.at,
-        wanted == child.name.value
-            ? StrCat("variant '", wanted, "' extends itself")
-            : StrCat("a cycle: '", wanted, "' extends, in the end, '", child.name.value, "'"),
-        "extend a variant that stands on its own");
+    const bool same_op = child.ParentOp() == child.op.value;
+    return Invalid(child.extends->variant.at,
+                   IsParent(child, child)
+                       ? StrCat("variant '", child.name.value, "' extends itself")
+                       : StrCat("a cycle: '", child.ParentName(), "' extends, in the end, '",
+                                same_op ? "" : StrCat(child.op.value, "/"), child.name.value, "'"),
+                   "extend a variant that stands on its own");
   }
 
   absl::StatusOr<size_t> Parent(size_t index) {
@@ -178,7 +193,7 @@ class Admission {
     const Candidate* rejected = nullptr;
     for (size_t i = 0; i < candidates_.size(); ++i) {
       const Manifest& other = candidates_[i].manifest;
-      if (other.op.value != child.op.value || other.name.value != wanted.value) continue;
+      if (!IsParent(other, child)) continue;
       if (Admitted(i)) {
         KVR_RETURN_IF_ERROR(CheckMajor(child, other));
         return i;
@@ -189,26 +204,32 @@ class Admission {
     if (rejected == nullptr) return UnknownParent(child);
     return bundle::At(
         wanted.at, absl::StatusCode::kFailedPrecondition,
-        StrCat("extends '", wanted.value, "', which is rejected: ", What(rejected->status)),
+        StrCat("extends '", child.ParentName(), "', which is rejected: ", What(rejected->status)),
         Fix(rejected->status));
   }
 
   absl::Status UnknownParent(const Manifest& child) const {
+    constexpr std::string_view kElsewhere = "; what lies elsewhere is named with --plugins";
+    const std::string op(child.ParentOp());
     std::vector<std::string_view> names;
+    if (FindOp(op) == nullptr) {
+      for (const OpSpec* spec : ops_) names.push_back(spec->name);
+      const absl::Status unknown = WithContext("extends", UnknownName("op", op, names));
+      return bundle::At(child.extends->op->at, absl::StatusCode::kNotFound, What(unknown),
+                        StrCat(Fix(unknown), kElsewhere));
+    }
     bool nameless = false;  // a manifest that could not be parsed may be the one wanted
     for (const Candidate& candidate : candidates_) {
       const Manifest& other = candidate.manifest;
       nameless |= other.name.value.empty();
-      if (other.op.value == child.op.value && other.name.value != child.name.value) {
-        names.push_back(other.name.value);
-      }
+      if (other.op.value == op && &other != &child) names.push_back(other.name.value);
     }
     const std::string& wanted = child.extends->variant.value;
     return bundle::At(
         child.extends->variant.at, absl::StatusCode::kNotFound,
-        StrCat("extends: unknown variant ", Quoted(wanted), " of '", child.op.value, "'"),
+        StrCat("extends: unknown variant ", Quoted(wanted), " of '", op, "'"),
         StrCat(SuggestNames(wanted, names),
-               nameless ? "; or correct the bundles that were rejected" : ""));
+               nameless ? "; or correct the bundles that were rejected" : "", kElsewhere));
   }
 
   static absl::Status CheckMajor(const Manifest& child, const Manifest& parent) {
@@ -218,7 +239,7 @@ class Admission {
     }
     return bundle::At(
         child.extends->version.at, absl::StatusCode::kFailedPrecondition,
-        StrCat("extends '", parent.name.value, "' version ", child.extends->version.value,
+        StrCat("extends '", child.ParentName(), "' version ", child.extends->version.value,
                ", but version ", version, " is there (", parent.at.file, ")"),
         "check what changed, then state its major version");
   }

@@ -16,7 +16,8 @@
 //
 // A bundle may implement an operation of any root, and extend a variant of any root by op, name and
 // major version; the result is merged and refers to the other only where it uses its library's
-// code. A bundle whose parent is rejected is rejected; no rejection stops anything else.
+// code. What is merged is checked against the child's op. A bundle whose parent is rejected is
+// rejected; no rejection stops anything else.
 //
 // Trust: a file or directory must belong to root, to this process's user or to the owner of the
 // running executable, and nobody else may be able to write it.

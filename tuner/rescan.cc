@@ -19,6 +19,11 @@ bool LiesIn(std::string_view path, std::string_view place) {
          (path.size() == place.size() || path[place.size()] == '/' || path[place.size()] == ':');
 }
 
+bool Extends(const Variant& child, const Variant& parent) {
+  return child.extends ==
+         (parent.op == child.op ? parent.name : StrCat(parent.op, "/", parent.name));
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<VariantPtr>> RescanPlace(const std::string& place,
@@ -68,12 +73,9 @@ absl::StatusOr<std::vector<VariantPtr>> RescanPlace(const std::string& place,
   for (const VariantPtr& variant : brought) {
     if (variant->extends.empty() || options.still == nullptr) continue;
     for (const VariantPtr& parent : scan.variants) {
-      if (parent->op != variant->op || parent->name != variant->extends ||
-          LiesIn(parent->directory, where)) {
-        continue;
-      }
+      if (!Extends(*variant, *parent) || LiesIn(parent->directory, where)) continue;
       if (absl::Status still = options.still(*parent); !still.ok()) {
-        return WithContext(StrCat(variant->directory, " extends '", parent->name, "'"), still);
+        return WithContext(StrCat(variant->directory, " extends '", variant->extends, "'"), still);
       }
     }
   }

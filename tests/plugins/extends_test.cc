@@ -218,5 +218,220 @@ TEST_F(Extends, SecondBaselineOfAnOpIsRejected) {
               HasSubstr("already has the baseline 'baseline'"));
 }
 
+// Another op, of the same tensors but one more, with another name for its second axis.
+OpSpec OtherOp() {
+  OpSpec op = ScaleRowsOp();
+  op.name = "scale_blocks";
+  op.axes[1].name = "columns";
+  op.key_policy = "";
+  return op;
+}
+
+constexpr std::string_view kOtherHead = R"toml(schema = 1
+op = "scale_blocks"
+name = "baseline"
+version = "1.0.0"
+baseline = true
+extends = { op = "scale_rows", variant = "baseline", version = "1" }
+)toml";
+
+// What of the parent speaks of "width".
+constexpr std::string_view kColumns = R"toml(constraints = ["columns <= 1024"]
+[let]
+tiles = "ceildiv(columns, 32 * WARPS)"
+[[kernel]]
+name = "scale"
+smem = "4 * columns"
+args = ["x", "factor", "y", "workspace.partial", "i32(columns)"]
+)toml";
+
+class ExtendsOtherOp : public BundleTest {
+ protected:
+  void SetUp() override {
+    BundleTest::SetUp();
+    WriteBundle("a/baseline");
+  }
+
+  Scan ScanTwo(std::vector<std::string> relative) const {
+    for (std::string& root : relative) root = Path(root);
+    const OpSpec* ops[] = {&op_, &other_};
+    return ScanPlugins(relative, {.ops = ops});
+  }
+
+  absl::StatusOr<VariantPtr> Child(std::string_view rest = kColumns,
+                                   std::string_view head = kOtherHead,
+                                   std::vector<std::string> roots = {"z", "a"}) {
+    Write("z/blocks/variant.toml", std::string(head) + std::string(rest));
+    const Scan scan = ScanTwo(std::move(roots));
+    for (const Rejection& r : scan.rejections) {
+      if (r.path == Path("z/blocks/variant.toml")) return r.status;
+    }
+    for (const VariantPtr& v : scan.variants) {
+      if (v->op == "scale_blocks") return v;
+    }
+    return absl::InternalError("gone");
+  }
+
+  // The error's two parts; it must be of the child's line of that number.
+  void ExpectRefused(const absl::StatusOr<VariantPtr>& child, int line, std::string_view what,
+                     std::string_view fix) const {
+    const std::string place = Path("z/blocks/variant.toml") + ":" + std::to_string(line) + ":";
+    EXPECT_THAT(std::string(What(child.status())), testing::StartsWith(place)) << child.status();
+    EXPECT_THAT(std::string(What(child.status())), HasSubstr(std::string(what)));
+    EXPECT_THAT(std::string(Fix(child.status())), HasSubstr(std::string(fix)));
+  }
+
+  OpSpec other_ = OtherOp();
+};
+
+TEST_F(ExtendsOtherOp, TakesWhatItDoesNotState) {
+  const absl::StatusOr<VariantPtr> child = Child();
+  ASSERT_TRUE(child.ok()) << child.status();
+  const Variant& v = **child;
+  EXPECT_EQ(v.extends, "scale_rows/baseline");
+  EXPECT_TRUE(v.is_baseline);
+  EXPECT_EQ(v.directory, Path("z/blocks"));
+  ASSERT_EQ(v.sources.size(), 1u);
+  EXPECT_EQ(v.sources[0].path, Path("a/baseline/scale.cu"));
+  ASSERT_EQ(v.tunables.size(), 2u);
+  EXPECT_EQ(v.plan.kernels[0].entry, "scale_rows<WARPS>");
+  EXPECT_EQ(v.plan.kernels[0].smem.text(), "4 * columns");
+  EXPECT_EQ(v.plan.kernels[1].name, "merge");
+}
+
+TEST_F(ExtendsOtherOp, IsWhatTheSameFilesInOneBundleAre) {
+  const absl::StatusOr<VariantPtr> child = Child();
+  ASSERT_TRUE(child.ok()) << child.status();
+  std::string whole(kManifest);
+  for (size_t at; (at = whole.find("width")) != std::string::npos;) {
+    whole.replace(at, 5, "columns");
+  }
+  std::filesystem::remove_all(dir_ / "z");
+  WriteBundle("b", Replaced(whole, "\"scale_rows\"", "\"scale_blocks\""));
+  const Scan scan = ScanTwo({"b"});
+  ASSERT_EQ(scan.variants.size(), 1u);
+  EXPECT_EQ(scan.variants[0]->fingerprint, (*child)->fingerprint);
+}
+
+TEST_F(ExtendsOtherOp, ChangedFileOfTheParentChangesTheFingerprint) {
+  const absl::StatusOr<VariantPtr> before = Child();
+  ASSERT_TRUE(before.ok()) << before.status();
+  Write("a/baseline/tile.cuh", "// another tile\n");
+  const absl::StatusOr<VariantPtr> after = Child();
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_NE((*before)->fingerprint, (*after)->fingerprint);
+  // Its own file of that name hides the parent's.
+  Write("z/blocks/tile.cuh", kHeader);
+  const absl::StatusOr<VariantPtr> own =
+      Child("headers = [\"tile.cuh\"]\n" + std::string(kColumns));
+  ASSERT_TRUE(own.ok()) << own.status();
+  EXPECT_EQ((*before)->fingerprint, (*own)->fingerprint);
+}
+
+TEST_F(ExtendsOtherOp, OwnOpMayBeNamed) {
+  const absl::StatusOr<VariantPtr> child = Child("", R"toml(schema = 1
+op = "scale_blocks"
+name = "w8"
+version = "1.0.0"
+extends = { op = "scale_blocks", variant = "baseline", version = "1" }
+)toml");
+  Write("z/blocks_baseline/variant.toml", std::string(kOtherHead) + std::string(kColumns));
+  const Scan scan = ScanTwo({"z", "a"});
+  EXPECT_TRUE(scan.rejections.empty());
+  const Variant* w8 = FindVariant(scan, "w8");
+  ASSERT_NE(w8, nullptr);
+  EXPECT_EQ(w8->extends, "baseline");
+}
+
+TEST_F(ExtendsOtherOp, WhatOfTheParentDoesNotFitIsTheChildsFault) {
+  const std::string parent = Path("a/baseline/variant.toml");
+  struct Case {
+    const char* from;  // in kColumns
+    const char* what;
+  };
+  for (const auto& [from, what] :
+       {Case{"constraints = [\"columns <= 1024\"]\n",
+             ":11:16: constraint: expression 'width <= 1024', column 1: unknown name 'width'"},
+        Case{"tiles = \"ceildiv(columns, 32 * WARPS)\"\n",
+             ":25:9: let 'tiles': expression 'ceildiv(width, 32 * WARPS)', column 9: unknown name"},
+        Case{"smem = \"4 * columns\"\n",
+             ":38:8: kernel 'scale' smem: expression '4 * width', column 5: unknown name 'width'"},
+        Case{"args = [\"x\", \"factor\", \"y\", \"workspace.partial\", \"i32(columns)\"]\n",
+             ":39:50: kernel 'scale' args: expression 'width', column 1: unknown name 'width'"}}) {
+    ExpectRefused(
+        Child(Replaced(kColumns, from, "")), 6,
+        "extends 'scale_rows/baseline', and what that states does not fit here: " + parent + what,
+        "state it in this manifest as 'scale_blocks' needs it; known: ");
+  }
+}
+
+TEST_F(ExtendsOtherOp, TensorThatTheOpLacksIsTheChildsFault) {
+  other_.outputs[1].name = "totals";
+  ExpectRefused(Child(), 6, "argument 'sums' names no tensor of 'scale_blocks'", "totals");
+}
+
+TEST_F(ExtendsOtherOp, OutputThatTheParentHasNotMustBeWritten) {
+  other_.outputs.push_back({.name = "count", .axes = {0}});
+  const absl::StatusOr<VariantPtr> child = Child();
+  EXPECT_THAT(std::string(What(child.status())),
+              HasSubstr("no kernel takes the op's output 'count'"));
+}
+
+TEST_F(ExtendsOtherOp, TunableWithTheNameOfAnAxisIsTheChildsFault) {
+  other_.axes.push_back({.name = "CTAS"});
+  ExpectRefused(Child(), 6, "tunable 'CTAS' has an axis's name", "state it in this manifest");
+}
+
+TEST_F(ExtendsOtherOp, MissingParentIsSaid) {
+  ExpectRefused(
+      Child(kColumns, Replaced(kOtherHead, "variant = \"baseline\"", "variant = \"basline\"")), 6,
+      "extends: unknown variant 'basline' of 'scale_rows'",
+      "did you mean 'baseline'? known: baseline; what lies elsewhere is named with");
+  // The op is there, its variants lie in a root that nobody named.
+  ExpectRefused(Child(kColumns, kOtherHead, {"z"}), 6,
+                "extends: unknown variant 'baseline' of 'scale_rows'",
+                "none is known here; what lies elsewhere is named with --plugins");
+  ExpectRefused(Child(kColumns, Replaced(kOtherHead, "scale_rows", "scale_row")), 6,
+                "extends: unknown op 'scale_row'", "did you mean 'scale_rows'?");
+  ExpectRefused(Child(kColumns, Replaced(kOtherHead, "scale_rows", "scale-rows")), 6,
+                "op name 'scale-rows' is not legal", "[A-Za-z_]");
+}
+
+TEST_F(ExtendsOtherOp, OtherMajorVersionIsRefused) {
+  ExpectRefused(Child(kColumns, Replaced(kOtherHead, "version = \"1\"", "version = \"2\"")), 6,
+                "extends 'scale_rows/baseline' version 2, but version 1.2.3 is there (" +
+                    Path("a/baseline/variant.toml"),
+                "check what changed");
+}
+
+TEST_F(ExtendsOtherOp, RejectedParentRejectsTheChildAndSaysWhy) {
+  Write("a/baseline/variant.toml", Replaced(kManifest, "\"y\"", "\"yy\""));
+  ExpectRefused(Child(), 6, "extends 'scale_rows/baseline', which is rejected", "did you mean 'y'");
+}
+
+TEST_F(ExtendsOtherOp, CyclesThroughTwoOpsAreRefused) {
+  const std::string there = R"toml(schema = 1
+op = "scale_rows"
+name = "rows"
+version = "1.0.0"
+extends = { op = "scale_blocks", variant = "blocks", version = "1" }
+)toml";
+  const std::string back = R"toml(schema = 1
+op = "scale_blocks"
+name = "blocks"
+version = "1.0.0"
+extends = { op = "scale_rows", variant = "rows", version = "1" }
+)toml";
+  Write("a/rows/variant.toml", there);
+  ExpectRefused(Child("", back), 5,
+                "a cycle: 'scale_rows/rows' extends, in the end, 'scale_blocks/blocks'",
+                "stands on its own");
+  EXPECT_EQ(ScanTwo({"z", "a"}).variants.size(), 1u);
+  EXPECT_EQ(ScanTwo({"a", "z"}).variants.size(), 1u);
+  // One name in two ops is no cycle.
+  const absl::StatusOr<VariantPtr> child = Child();
+  EXPECT_TRUE(child.ok()) << child.status();
+}
+
 }  // namespace
 }  // namespace kvr

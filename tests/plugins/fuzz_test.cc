@@ -63,6 +63,7 @@ constexpr std::string_view kPieces[] = {"[",
                                         " ",
                                         "i32(",
                                         "workspace.",
+                                        "op = \"x\", variant",
                                         "extends = { variant = \"baseline\", version = \"1\" }\n"};
 
 std::string Damage(std::string text, std::mt19937& random) {

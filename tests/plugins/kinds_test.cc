@@ -6,6 +6,7 @@
 
 #include <ostream>
 
+#include "core/strings.h"
 #include "plugins/admit.h"
 #include "plugins/extend.h"
 #include "plugins/library.h"
@@ -275,6 +276,26 @@ TEST_F(Kinds, ChildMayPlanWithoutTheFunction) {
       AdmitChild(kPlanned, Child("plan_values = []\n[let]\nnsplit = \"CTAS\"\nchunk = 8\n"));
   ASSERT_TRUE(v.ok()) << v.status();
   EXPECT_EQ(v->code, nullptr);
+}
+
+// A function is called with its own op's axes and tensors by position.
+TEST_F(Kinds, ChildOfAnotherOpInheritsNoFunction) {
+  const auto child = [](std::string_view rest) {
+    return Replaced(Child(rest), "variant = \"x\"", "op = \"other\", variant = \"x\"");
+  };
+  for (const auto& [manifest, kind, key, own] :
+       {std::tuple(kPlanned, "plan", "plan_values",
+                   "plan_values = []\n[let]\nnsplit = \"CTAS\"\nchunk = 8\n"),
+        std::tuple(kLaunched, "launch", "launch_function", "launch_function = true\n"),
+        std::tuple(kRough, "reference", "reference_function", "reference_function = true\n")}) {
+    const std::string parent = Replaced(manifest, "op = \"scale_rows\"", "op = \"other\"");
+    const absl::Status status = AdmitChild(parent, child("")).status();
+    EXPECT_EQ(What(status), StrCat("lib.so:v/variant.toml:5:18: extends 'other/x', whose ", kind,
+                                   " function takes the axes and tensors of 'other'"));
+    EXPECT_EQ(Fix(status), StrCat("state ", key, " here: for a function of your own, or for none"));
+    const absl::StatusOr<Variant> v = AdmitChild(parent, child(own));
+    EXPECT_TRUE(v.ok()) << v.status();
+  }
 }
 
 struct Fault {

@@ -143,6 +143,8 @@ const Fault kFaults[] = {
      "rows"},
     {"ExtendsPath", "baseline = true", "extends = { variant = \"../x\", version = \"1\" }", 6,
      "is not legal", "[a-z]"},
+    {"ExtendsKey", "baseline = true", "extends = { ops = \"x\", variant = \"x\", version = \"1\" }",
+     6, "extends: unknown key 'ops'", "did you mean 'op'"},
     {"ExtendsVersion", "baseline = true", "extends = { variant = \"x\", version = \"1.0\" }", 6,
      "is not a major version", "version = \"1\""},
 };
