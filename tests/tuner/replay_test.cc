@@ -51,7 +51,7 @@ class FillOp : public Operation {
     set->inputs = TensorShapes(spec_, {64});
     set->inputs.pop_back();
     for (TensorView& input : set->inputs) {
-      set->storage.push_back(std::make_unique<unsigned char[]>(64));
+      EXPECT_TRUE(set->storage.emplace_back().Reserve(64));
       input.data = set->storage.back().get();
       std::memset(input.data, 0, 64);
     }

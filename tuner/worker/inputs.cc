@@ -2,12 +2,50 @@
 #include "tuner/worker/inputs.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
 
 #include "core/status.h"
 #include "core/strings.h"
+#include "core/thread.h"
 #include "registry/opt_in.h"
 
 namespace kvr {
+namespace {
+
+constexpr size_t kLarge = size_t{16} << 20;  // bytes of a tensor whose memory is worth keeping
+
+void Clear(unsigned char* bytes, size_t size, int threads) {
+  constexpr size_t kPart = size_t{8} << 20;
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t at = next.fetch_add(kPart); at < size; at = next.fetch_add(kPart)) {
+      std::memset(bytes + at, 0, std::min(kPart, size - at));
+    }
+  };
+  std::vector<std::thread> helpers;
+  const auto parts = static_cast<int64_t>((size + kPart - 1) / kPart);
+  for (int64_t i = 1; i < std::min<int64_t>(threads, parts); ++i) {
+    absl::StatusOr<std::thread> helper = StartThread(work);
+    if (!helper.ok()) break;
+    helpers.push_back(*std::move(helper));
+  }
+  work();
+  for (std::thread& helper : helpers) helper.join();
+}
+
+}  // namespace
+
+bool InputMemory::Reserve(size_t size) {
+  if (size <= capacity_) return true;
+  auto* const grown = static_cast<unsigned char*>(std::realloc(bytes_.get(), size));
+  if (grown == nullptr) return false;
+  static_cast<void>(bytes_.release());
+  bytes_.reset(grown);
+  capacity_ = size;
+  return true;
+}
 
 void InputSets::Say(std::string_view what, const Operation& op) const {
   if (doing_ == nullptr) return;
@@ -15,17 +53,51 @@ void InputSets::Say(std::string_view what, const Operation& op) const {
   doing_(StrCat(what, " operation ", op.spec().name, origin.empty() ? "" : " of ", origin));
 }
 
+void InputSets::Forget(bool same_op) {
+  spare_.clear();
+  for (std::shared_ptr<InputSet>& set : sets_) {
+    if (!same_op || set.use_count() > 1) continue;
+    for (InputMemory& memory : set->storage) {
+      if (memory.capacity() >= kLarge) spare_.push_back(std::move(memory));
+    }
+  }
+  sets_.clear();
+  own_.clear();
+}
+
+// What a generator leaves out is then the same on every run.
+absl::StatusOr<InputMemory> InputSets::Zeros(size_t size) {
+  InputMemory memory;
+  if (size >= kLarge && !spare_.empty()) {
+    // The smallest that is large enough, else the largest.
+    const auto fits = [&](const InputMemory& spare) { return spare.capacity() >= size; };
+    const auto found = std::min_element(
+        spare_.begin(), spare_.end(), [&](const InputMemory& a, const InputMemory& b) {
+          if (fits(a) != fits(b)) return fits(a);
+          return fits(a) ? a.capacity() < b.capacity() : a.capacity() > b.capacity();
+        });
+    memory = std::move(*found);
+    spare_.erase(found);
+  }
+  if (!memory.Reserve(size)) {
+    return Error(absl::StatusCode::kResourceExhausted,
+                 StrCat("insufficient memory on the host: ", size, " bytes for an input"),
+                 "choose smaller axes");
+  }
+  Clear(memory.get(), size, threads_);
+  return memory;
+}
+
 absl::StatusOr<InputSetPtr> InputSets::Get(const Operation& op, const AxisVector& axes,
                                            uint64_t seed) {
   const OpSpec& spec = op.spec();
   if (spec.name != op_ || axes != axes_) {
-    sets_.clear();
-    own_.clear();
+    Forget(/*same_op=*/spec.name == op_);
     op_ = spec.name;
     axes_ = axes;
   }
-  for (const InputSetPtr& set : sets_) {
-    if (set->seed == seed) return set;
+  for (const std::shared_ptr<InputSet>& set : sets_) {
+    if (set->seed == seed) return InputSetPtr(set);
   }
   auto set = std::make_shared<InputSet>();
   set->seed = seed;
@@ -33,7 +105,7 @@ absl::StatusOr<InputSetPtr> InputSets::Get(const Operation& op, const AxisVector
   set->inputs.resize(spec.inputs.size());
   for (TensorView& view : set->inputs) {
     const auto bytes = static_cast<size_t>(std::max<int64_t>(view.bytes(), 1));
-    set->storage.push_back(std::make_unique<unsigned char[]>(bytes));
+    KVR_ASSIGN_OR_RETURN(set->storage.emplace_back(), Zeros(bytes));
     view.data = set->storage.back().get();
   }
   Say("loading the code of", op);
