@@ -142,6 +142,7 @@ class WatchedDevice : public Device {
   absl::StatusOr<void*> Allocate(int64_t bytes) override { return null_->Allocate(bytes); }
   void Free(void* memory) override { null_->Free(memory); }
   absl::Status CopyToDevice(void* dst, const void* src, int64_t bytes, Stream s) override {
+    ++copies_to_device;
     return null_->CopyToDevice(dst, src, bytes, s);
   }
   absl::Status CopyToHost(void* dst, const void* src, int64_t bytes, Stream s) override {
@@ -223,7 +224,7 @@ class WatchedDevice : public Device {
   uint64_t ThrottleBits() override { return 0x4; }
 
   std::vector<absl::Status> refuse_captures;  // the next ones, the last of them first
-  int graph_launches = 0;
+  int graph_launches = 0, copies_to_device = 0;
   double us_per_launch = 10, hiccup_us = 0;  // hiccup: of the first epoch
   double speed_up = 1;                       // of each epoch's launches over the one before
   struct Used {
@@ -282,7 +283,7 @@ class MeasureSessionTest : public ::testing::Test {
     for (unsigned char mark : {1, 2}) {  // its inputs' every byte
       auto set = std::make_shared<InputSet>();
       TensorView q = TensorShapes(op_.spec(), axes_)[0];
-      set->storage.push_back(std::make_unique<unsigned char[]>(q.bytes()));
+      EXPECT_TRUE(set->storage.emplace_back().Reserve(q.bytes()));
       q.data = set->storage.back().get();
       std::fill_n(set->storage.back().get(), q.bytes(), mark);
       set->inputs = {q};
@@ -354,6 +355,41 @@ TEST_F(MeasureSessionTest, AnEpochIsOneLaunchOfAGraph) {
   EXPECT_EQ(device.graph_launches, before + 10);
   ASSERT_EQ(device.timed().size(), epochs + 10);
   for (size_t i = epochs; i < epochs + 10; ++i) EXPECT_THAT(device.timed()[i], SizeIs(4));
+}
+
+// One of the two buffer sets has the other's inputs meanwhile.
+TEST_F(MeasureSessionTest, ChecksOfWhoWasTimedCopyInputsOnce) {
+  for (LaunchMode mode : kLaunchModes) {
+    WatchedDevice device(0);
+    const auto session = Open(device, 4, Options(mode, CacheMode::kCold, 30));
+    ASSERT_NE(session, nullptr);
+    const auto inputs_in_use = [&] {
+      std::set<const void*> buffers;
+      std::set<char> contents;
+      for (size_t i = device.used().size() - 4; i < device.used().size(); ++i) {
+        const void* const q = device.used()[i].q;
+        buffers.insert(q);
+        contents.insert(*static_cast<const char*>(q));
+      }
+      EXPECT_THAT(buffers, SizeIs(2));
+      return contents;
+    };
+    Outcome fault;
+    ASSERT_TRUE(session->Sample({0, 1, 2}, 7, &fault).ok());
+    EXPECT_THAT(inputs_in_use(), SizeIs(2));
+    device.copies_to_device = 0;
+    for (const int timed : {0, 1, 2}) {
+      ASSERT_TRUE(session->Check(timed).ok());
+      EXPECT_THAT(inputs_in_use(), SizeIs(1));
+    }
+    EXPECT_EQ(device.copies_to_device, 1);
+    // Who has not run yet begins on its usual inputs, so that it cannot remember the others.
+    ASSERT_TRUE(session->Check(3).ok());
+    EXPECT_EQ(device.copies_to_device, 3);
+    ASSERT_TRUE(session->Sample({0, 1, 2}, 1, &fault).ok());
+    EXPECT_EQ(device.copies_to_device, 4);
+    EXPECT_THAT(inputs_in_use(), SizeIs(2));
+  }
 }
 
 TEST_F(MeasureSessionTest, GraphsAreBoundedAndThoseOfWhoLeftTheRaceGo) {

@@ -157,6 +157,13 @@ absl::Status MeasureSession::Upload(BufferSet& buffers, size_t input_set) {
   return bench_.device.Synchronize(bench_.stream);
 }
 
+absl::Status MeasureSession::RestoreInputs() {
+  if (!foreign_.has_value()) return absl::OkStatus();
+  KVR_RETURN_IF_ERROR(Upload(buffers_[*foreign_], *foreign_ % sets_.size()));
+  foreign_.reset();
+  return absl::OkStatus();
+}
+
 SessionInfo MeasureSession::TakeInfo() {
   SessionInfo info = info_;
   for (const Subject& subject : subjects_) {
@@ -324,6 +331,7 @@ absl::Status MeasureSession::RunSentinel() {
 absl::StatusOr<SampleTable> MeasureSession::Sample(absl::Span<const int> subjects, int rounds,
                                                    Outcome* fault) {
   recordings_.KeepOnly(subjects);
+  KVR_RETURN_IF_ERROR(RestoreInputs());
   SampleTable table;
   if (!steady_) KVR_RETURN_IF_ERROR(SteadyClock());
   steady_ = true;
@@ -392,9 +400,19 @@ absl::StatusOr<Outcome> MeasureSession::Check(int index) {
   const int launches = subject.calibrated() ? LaunchesOf(subject) : 1;
   const size_t first = ring_.Start(mode_.launch, launches, random_(), cursor_);
   const size_t epoch_sets = std::min(static_cast<size_t>(launches), ring_.sets);
-  const size_t chosen = (first + random_() % epoch_sets) % ring_.sets;
+  size_t chosen = (first + random_() % epoch_sets) % ring_.sets;
+  if (foreign_.has_value()) {
+    // What is recorded or launched for the first time must not have seen what it is checked on.
+    const bool timed = subject.calibrated() && (mode_.launch == LaunchMode::kEager ||
+                                                recordings_.Find(index, first) != nullptr);
+    if (timed && ring_.Gap(first, *foreign_) < epoch_sets) {
+      chosen = *foreign_;
+    } else {
+      KVR_RETURN_IF_ERROR(RestoreInputs());
+    }
+  }
   BufferSet& buffers = buffers_[chosen];
-  const size_t usual = buffers.input_set;
+  const size_t usual = chosen % sets_.size();
 
   bench_.at(Stage::kLaunch, index, Doing("running", *subject.prepared));
   absl::StatusOr<Graph*> graph = GraphOf(index, launches, first);
@@ -406,7 +424,10 @@ absl::StatusOr<Outcome> MeasureSession::Check(int index) {
   if (!ran.ok()) return RuntimeError(index, ran);
 
   const size_t other = (usual + 1) % sets_.size();
-  KVR_RETURN_IF_ERROR(Upload(buffers, other));
+  if (buffers.input_set != other) {
+    KVR_RETURN_IF_ERROR(Upload(buffers, other));
+    foreign_ = chosen;
+  }
   const uint8_t poison = PoisonByte(static_cast<int>(random_() % 2));
   for (size_t t = spec.inputs.size(); t < buffers.tensors.size(); ++t) {
     const TensorView& output = buffers.tensors[t];
@@ -442,7 +463,8 @@ absl::StatusOr<Outcome> MeasureSession::Check(int index) {
   }
   KVR_RETURN_IF_ERROR(bench_.device.Synchronize(bench_.stream));
   Comparison comparison = Compare(spec, outputs, ReferenceOf(index, other), poison);
-  KVR_RETURN_IF_ERROR(Upload(buffers, usual));
+  // Recordings have the scalars of the usual inputs, which must not meet other tensors again.
+  if (!SameScalars(usual, other)) KVR_RETURN_IF_ERROR(RestoreInputs());
   Outcome outcome;
   outcome.finding.subject = index;
   outcome.finding.status = comparison.status;

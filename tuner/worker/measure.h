@@ -31,7 +31,8 @@
 // Checking: one buffer set gets other inputs and poisoned outputs, the subject's epoch runs as it
 // does when timed (the graph that was replayed before is replayed), and that set must hold the
 // right answer: a kernel that remembers its inputs, skips work once it has run, or bakes into its
-// launch what a replay does not change does not pass.
+// launch what a replay does not change does not pass. The set keeps those inputs for the checks
+// that follow, of subjects that were timed on its own: copying them takes longer than all else.
 //
 // Memory: the ring shrinks where memory is short, and is then not cold. Graphs are bounded
 // (tuner/worker/recordings.h) and not counted in the budget; those of subjects that a call to
@@ -45,6 +46,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -99,6 +101,7 @@ class MeasureSession {
   absl::Status Plan(const AxisVector& axes, std::vector<PreparedPtr> prepared);
   absl::Status MakeRing(const AxisVector& axes);
   absl::Status Upload(BufferSet& buffers, size_t input_set);
+  absl::Status RestoreInputs();  // of the buffer set that a check left with others
   bool SameScalars(size_t a, size_t b) const;
   const std::vector<ReferenceOutput>& ReferenceOf(int index, size_t set) const;
 
@@ -130,7 +133,8 @@ class MeasureSession {
   Ring ring_;
   int launches_ = 0;  // of an epoch, but of very slow subjects
   bool steady_ = false, turned_ = false;
-  size_t cursor_ = 0;  // behind what was last used of the ring
+  size_t cursor_ = 0;              // behind what was last used of the ring
+  std::optional<size_t> foreign_;  // the buffer set that has others than its own inputs
   int64_t epochs_ = 0;
   SessionInfo info_;
   Sentinel::Reading readings_;  // summed up
