@@ -216,7 +216,7 @@ absl::Time Watcher::State::Look() {
       std::string state = StateOf(known.place);
       if (state != known.state) {
         known.state = std::move(state);
-        known.since = now;
+        known.since = absl::Now();  // `now` may be long ago, and the change after it
       }
       if (known.state.empty() || known.state == known.told_state) continue;
       const absl::Duration rested = now - known.since;
