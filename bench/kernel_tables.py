@@ -27,7 +27,7 @@ def best_of(rows):
 def by(rows, *fields):
     groups = collections.OrderedDict()
     for row in rows:
-        groups.setdefault(tuple(row[field] for field in fields), []).append(row)
+        groups.setdefault(tuple(row.get(field) for field in fields), []).append(row)
     return groups
 
 
@@ -94,9 +94,8 @@ def approximate_table(of_model):
 
 def moe_tables(rows):
     lines = []
-    for (model,), of_model in by(rows, "shape").items():
-        scaled = next((f" ({row['scaled']})" for row in of_model if "scaled" in row), "")
-        lines += [f"{model}{scaled}:", "",
+    for (model, scaled), of_model in by(rows, "shape", "scaled").items():
+        lines += [f"{model} ({scaled}):" if scaled else f"{model}:", "",
                   "| tokens | active experts | stream µs | fastest µs | × stream | over µs | A/A | topk µs | fastest |",
                   "|--:|--:|--:|--:|--:|--:|--:|--:|---|"]
         for shape in shapes(of_model):
@@ -125,8 +124,8 @@ def tables(document):
     if not document["rows"]:
         return ["Nothing was measured.", ""]
     environment = document["environment"]
-    lines = [f"{environment['device']}, driver {environment['driver']}, {environment['date']}, {environment['mode']}; "
-             f"{max(row['rounds'] for row in document['rows'])} rounds a shape.", ""]
+    lines = [f"`{document['op']}` on {environment['device']}, driver {environment['driver']}, {environment['date']}, "
+             f"{environment['mode']}; {max(row['rounds'] for row in document['rows'])} rounds a shape.", ""]
     moe = "active_experts" in document["rows"][0]
     return lines + (moe_tables if moe else decode_tables)(document["rows"])
 
