@@ -88,6 +88,14 @@ std::string Remark(const Json& document, const Json& row) {
   return host || row.at("cold") == true ? "" : " (L2 not cold)";
 }
 
+// Has the document rows of the whole model beside those of a smaller one?
+bool IsWholeToo(const Json& document, const std::string& shape) {
+  const Json& rows = document.at("rows");
+  return std::any_of(rows.begin(), rows.end(), [&](const Json& row) {
+    return row.at("shape") == shape && !row.contains("scaled");
+  });
+}
+
 std::string PercentOf(double share) { return absl::StrFormat("%+.2f %%", 100 * share); }
 
 }  // namespace
@@ -163,8 +171,12 @@ std::vector<Plot> PlotsOf(const Json& document) {
     if (row.contains("trouble")) continue;
     Group group;
     if (IsMoe(row)) {
-      const std::string shape = row.at("shape");
-      group = {StrCat(op, "-", shape), StrCat(op, ", ", shape), "active_experts", {}};
+      const std::string shape = row.at("shape"), scaled = row.value("scaled", "");
+      const bool both = !scaled.empty() && IsWholeToo(document, shape);
+      group = {StrCat(op, "-", shape, both ? "-scaled" : ""),
+               StrCat(op, ", ", shape, both ? StrCat(", ", scaled) : ""),
+               "active_experts",
+               {}};
     } else {
       const std::string heads = Number(row.at("num_qo_heads")), topk = Number(row.at("topk"));
       group = {StrCat(op, "-h", heads, "-k", topk),

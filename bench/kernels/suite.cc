@@ -56,7 +56,7 @@ std::vector<KernelShape> QuickDecodeShapes() {
 }
 
 // `experts` may be fewer than the model's, where all of them would not fit beside each other's
-// copies: what is timed depends on the active ones alone.
+// copies on host and device: what is timed depends on the active ones alone.
 struct Model {
   std::string_view name;
   int64_t experts, of_model, top_k, hidden, inner;
@@ -64,7 +64,7 @@ struct Model {
 };
 constexpr Model kModels[] = {
     {"qwen3-30b-a3b", 128, 128, 8, 2048, 768},
-    {"qwen3-235b-a22b", 64, 128, 8, 4096, 1536},
+    {"qwen3-235b-a22b", 128, 128, 8, 4096, 1536},
     {"deepseek-v3", 32, 256, 8, 7168, 2048, 1, 8, 4},
     {"deepseek-v4-flash", 48, 256, 6, 4096, 2048, 2},
 };

@@ -12,6 +12,7 @@
 #include "core/install_layout.h"
 #include "core/status.h"
 #include "plugins/scan.h"
+#include "tuner/worker/ring.h"
 
 namespace kvr::bench {
 namespace {
@@ -81,7 +82,51 @@ TEST(Suite, HasTheShapesThatGoalsAreStatedFor) {
   for (const KernelShape& shape : model->shapes) tokens.push_back(shape.axes.at("num_tokens"));
   EXPECT_THAT(tokens, ElementsAre(1, 8, 16, 32, 64));
   for (const KernelShape& shape : moe->shapes) {
-    EXPECT_EQ(shape.scaled.empty(), shape.model == "qwen3-30b-a3b") << shape.model;
+    const bool whole = shape.model == "qwen3-30b-a3b" || shape.model == "qwen3-235b-a22b";
+    EXPECT_EQ(shape.scaled.empty(), whole) << shape.model;
+  }
+}
+
+// An H200's L2 cache, and two input sets: what rotates is then as much as makes launches cold, and
+// lies beside the roofline kernel's on the device, and once on the host.
+TEST(Suite, EveryShapeRotatesColdAndFits) {
+  constexpr int64_t kL2 = int64_t{60} << 20, kSets = 2;
+  constexpr int64_t kDevice = int64_t{60} << 30, kHost = int64_t{40} << 30;
+  struct Need {
+    RingSize ring;
+    int64_t set = 0;
+  };
+  const auto need = [&](const std::string& name, const Axes& given, int64_t sets) {
+    const Operation& op = *OpNamed(name).operation;
+    const absl::StatusOr<AxisVector> axes = ResolveAxes(op.spec(), given);
+    EXPECT_TRUE(axes.ok()) << axes.status();
+    Need found;
+    for (const TensorView& tensor : TensorShapes(op.spec(), *axes)) found.set += tensor.bytes();
+    found.ring = SizeRing(kL2, op.MinimumBytes(*axes), found.set, sets);
+    return found;
+  };
+  for (const std::string& name : SuiteOps()) {
+    const absl::StatusOr<Suite> suite = SuiteOf(name, false);
+    ASSERT_TRUE(suite.ok()) << suite.status();
+    for (const KernelShape& shape : suite->shapes) {
+      ASSERT_TRUE(OpNamed(name).operation->Load().ok());
+      ASSERT_TRUE(OpNamed("roofline_stream").operation->Load().ok());
+      const Need own = need(name, shape.axes, kSets);
+      EXPECT_GE(own.ring.sets, own.ring.cold) << name << " " << AxesText(shape.axes);
+      Need roofline;
+      if (FindMoe(name) != nullptr) {
+        const auto experts = shape.axes.find("num_local_experts");
+        const int64_t most =
+            experts != shape.axes.end() ? experts->second : shape.axes.at("num_experts");
+        const absl::StatusOr<Axes> stream = StreamAxes(name, AllAxes(name, shape.axes), most);
+        ASSERT_TRUE(stream.ok()) << stream.status();
+        roofline = need("roofline_stream", *stream, 1);
+        EXPECT_GE(roofline.ring.sets, roofline.ring.cold) << name << " " << AxesText(shape.axes);
+      }
+      EXPECT_LE((own.ring.sets + 1) * own.set + (roofline.ring.sets + 1) * roofline.set, kDevice)
+          << name << " " << AxesText(shape.axes);
+      EXPECT_LE(kSets * own.set + roofline.set, kHost) << name << " " << AxesText(shape.axes);
+    }
   }
 }
 
@@ -357,6 +402,15 @@ TEST(Result, PlotsOneSeriesAVariantOverTheBatch) {
   EXPECT_EQ(plots[0].name, "mla_sparse_decode_fp8-h16-k512");
   EXPECT_THAT(plots[0].svg, HasSubstr("fast, num_tokens 8: 5.1"));
   EXPECT_THAT(plots[0].svg, HasSubstr("class=\"floor\""));
+}
+
+TEST(Result, AWholeModelIsPlottedApartFromOneMadeSmaller) {
+  const Suite suite{"moe_decode", Roofline::kStream, {}};
+  ShapeRecord whole = MoeRecord(), scaled = MoeRecord();
+  scaled.shape.scaled = "64 of 128 experts";
+  std::vector<std::string> names;
+  for (const Plot& plot : PlotsOf(DocumentOf(suite, {whole, scaled}))) names.push_back(plot.name);
+  EXPECT_THAT(names, ElementsAre("moe_decode-qwen3-30b-a3b", "moe_decode-qwen3-30b-a3b-scaled"));
 }
 
 TEST(Result, TimesOfAWarmCacheAreCalledThat) {
