@@ -10,8 +10,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <set>
 
@@ -463,28 +461,6 @@ TEST_P(MlaFp8, OnlyRowsThatAListNamesAreNumbers) {
     }
   }
   EXPECT_NEAR(squares / (layout().key_dims() * (named.size() - named.count(-1))), 0.9, 0.3);
-}
-
-// A bundle holds all its files, so a variant of both layouts holds the same ones twice.
-void ExpectSameFiles(const std::string& variant, const std::vector<std::string>& files) {
-  const auto read = [&](const std::string& op, const std::string& file) {
-    std::ifstream in(KVR_SOURCE_DIR "/variants/" + op + "/" + variant + "/" + file);
-    return std::string(std::istreambuf_iterator<char>(in), {});
-  };
-  for (const std::string& file : files) {
-    const std::string v4 = read("mla_sparse_decode_fp8", file);
-    EXPECT_FALSE(v4.empty()) << file;
-    EXPECT_EQ(v4, read("mla_sparse_decode_fp8_v32", file)) << variant << "/" << file;
-  }
-}
-
-TEST(MlaFp8Layouts, BaselinesDifferInTheRowAlone) {
-  ExpectSameFiles("baseline", {"tile.cuh", "scores.cuh", "softmax.cuh", "split.cu", "merge.cu"});
-}
-
-TEST(MlaFp8Layouts, ClustersDifferInTheRowAndItsScoresAlone) {
-  ExpectSameFiles("cluster", {"basics.cuh", "decode.cu", "gather.cuh", "layout.cuh", "merge.cuh",
-                              "softmax.cuh", "values.cuh"});
 }
 
 INSTANTIATE_TEST_SUITE_P(, MlaFp8,
