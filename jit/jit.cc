@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
 
 #include "core/status.h"
@@ -46,6 +47,39 @@ struct Backend {
   std::mutex serial;  // held through Compile where the compiler is not concurrent
 };
 
+// Lets `width` in at a time, first come first served.
+class Places {
+ public:
+  explicit Places(int width) : width_(static_cast<uint64_t>(width)) {}
+  void Enter() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const uint64_t ticket = entered_++;
+    left_changed_.wait(lock, [&] { return ticket < left_ + width_; });
+  }
+  void Leave() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ++left_;
+    left_changed_.notify_all();
+  }
+
+ private:
+  const uint64_t width_;
+  std::mutex mutex_;
+  std::condition_variable left_changed_;
+  uint64_t entered_ = 0, left_ = 0;  // since the beginning; entered: asked to
+};
+
+class Place {
+ public:
+  explicit Place(Places& places) : places_(places) { places_.Enter(); }
+  ~Place() { places_.Leave(); }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+
+ private:
+  Places& places_;
+};
+
 struct Prepared {
   Unit rendered;               // includes not resolved
   Unit unit;                   // whole; empty without a backend
@@ -77,10 +111,13 @@ absl::StatusOr<Built> BuildPrebuilt(const Variant& variant, const Config& config
 }  // namespace
 
 struct Jit::State {
+  explicit State(int max_compiles) : places(max_compiles) {}
+
   std::vector<std::unique_ptr<Backend>> backends;
   std::unique_ptr<BinaryCache> own_cache;  // where the caller gave none
   BinaryCache* cache = nullptr;
   HeaderIndex own_headers{OwnHeaders()};
+  Places places;  // of those that compile
 
   std::mutex mutex;  // never held through a compile
   std::unordered_map<Fingerprint, std::shared_ptr<Flight>, KeyHash> flights;
@@ -150,14 +187,9 @@ absl::StatusOr<CompiledUnit> Jit::State::Compile(const Prepared& prepared,
   Compiler& compiler = *prepared.backend->compiler;
   std::unique_lock<std::mutex> serial(prepared.backend->serial, std::defer_lock);
   if (!compiler.concurrent()) serial.lock();
-  absl::StatusOr<CompiledUnit> compiled;
-  // Whatever happens, the threads that wait for this flight must be told.
-  try {
-    compiled = compiler.Compile(prepared.unit, target);
-  } catch (const std::exception& e) {
-    return Error(absl::StatusCode::kInternal, compiler.identity() + " threw: " + e.what(),
-                 "report this with the variant's bundle");
-  }
+  // The last thing to wait for: whoever has a place compiles and waits for nobody.
+  const Place place(places);
+  absl::StatusOr<CompiledUnit> compiled = compiler.Compile(prepared.unit, target);
   if (!compiled.ok()) return compiled;
   const size_t kernels = compiled->kernels.size(), wanted = prepared.unit.entries.size();
   if (compiled->bytes.empty() || kernels != wanted) {
@@ -206,8 +238,10 @@ void Jit::State::Fly(const Prepared& prepared, std::string_view target, Flight* 
   flight->binary = std::move(binary);
 }
 
-Jit::Jit(std::vector<std::unique_ptr<Compiler>> compilers, BinaryCache* cache)
-    : state_(std::make_unique<State>()) {
+Jit::Jit(std::vector<std::unique_ptr<Compiler>> compilers, BinaryCache* cache, int max_compiles)
+    : state_(std::make_unique<State>(
+          max_compiles > 0 ? max_compiles
+                           : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())))) {
   for (auto& compiler : compilers)
     state_->backends.push_back(std::make_unique<Backend>(std::move(compiler)));
   if (cache == nullptr) {
@@ -273,7 +307,21 @@ absl::StatusOr<Built> Jit::Build(const OpSpec& op, const Variant& variant, const
     state_->stats.joined += !leader;
   }
   if (leader) {
-    state_->Fly(*prepared, target, flight.get());
+    // Whatever happens, the threads that wait for this flight must be told.
+    std::string thrown;
+    try {
+      state_->Fly(*prepared, target, flight.get());
+    } catch (const std::exception& e) {
+      thrown = e.what();
+    } catch (...) {
+      thrown = "something that is no std::exception";
+    }
+    if (!thrown.empty()) {
+      flight->binary = nullptr;
+      flight->status =
+          Error(absl::StatusCode::kInternal, "the compiler or the cache threw: " + thrown,
+                "report this with the variant's bundle");
+    }
     {
       // The flight leaves the map only now that the cache, or the failure, answers for it: whoever
       // comes next finds one of them.

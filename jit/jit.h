@@ -14,7 +14,9 @@
 // Threading: all functions may be called concurrently. One compile per key across threads: others
 // wait for it and share its outcome; across processes too where the cache's lock can be had. A
 // failure reaches every waiter and is remembered, so asking again fails at once with the same
-// message, until Reload.
+// message, until Reload. Of all callers together so many compilers run at a time as there are
+// processors, in the order in which they were asked; who waits for another's compile holds none of
+// these places.
 // Capture safety: Build is illegal while a stream captures; callers ask the device first.
 #pragma once
 
@@ -43,8 +45,8 @@ struct Built {
 class Jit {
  public:
   // The first compiler that supports a target compiles for it. `cache` may be null: binaries then
-  // live as long as the Jit. It must outlive the Jit.
-  Jit(std::vector<std::unique_ptr<Compiler>> compilers, BinaryCache* cache);
+  // live as long as the Jit. It must outlive the Jit. `max_compiles` at a time; 0: the processors.
+  Jit(std::vector<std::unique_ptr<Compiler>> compilers, BinaryCache* cache, int max_compiles = 0);
   ~Jit();
   Jit(const Jit&) = delete;
   Jit& operator=(const Jit&) = delete;

@@ -42,6 +42,7 @@ class TextCompiler : public Compiler {
     if (unit.text.find("BLOCK = 64;") != std::string::npos)
       return Error(absl::StatusCode::kInvalidArgument, "no 64", "say 128");
     if (throws) throw std::runtime_error("boom");
+    if (throws_a_number) throw 7;
     CompiledUnit out;
     out.bytes = unit.text;
     for (const UnitHeader& header : unit.headers) out.bytes += *header.content;
@@ -50,7 +51,7 @@ class TextCompiler : public Compiler {
   }
 
   std::string identity_ = "text 1", options_ = "none";
-  bool throws = false;
+  bool throws = false, throws_a_number = false;
   static inline std::atomic<int> compiles{0}, most_inside{0};
 
  private:
@@ -64,7 +65,8 @@ struct Parts {
   TextCompiler* compiler = nullptr;
 };
 
-Parts MakeJit(const std::string& sdk, BinaryCache* cache, bool concurrent = true) {
+Parts MakeJit(const std::string& sdk, BinaryCache* cache, bool concurrent = true,
+              int max_compiles = 0) {
   TextCompiler::compiles = 0;
   TextCompiler::most_inside = 0;
   auto compiler = std::make_unique<TextCompiler>(std::vector<HeaderRoot>{{sdk, {}}}, concurrent);
@@ -72,7 +74,7 @@ Parts MakeJit(const std::string& sdk, BinaryCache* cache, bool concurrent = true
   parts.compiler = compiler.get();
   std::vector<std::unique_ptr<Compiler>> compilers;
   compilers.push_back(std::move(compiler));
-  parts.jit = std::make_unique<Jit>(std::move(compilers), cache);
+  parts.jit = std::make_unique<Jit>(std::move(compilers), cache, max_compiles);
   return parts;
 }
 
@@ -223,6 +225,58 @@ TEST_F(JitTest, TurnsAThrowingCompilerIntoAnError) {
   auto built = parts.jit->Build(ScaleOp(), ScaleVariant(), kConfig, "host");
   EXPECT_EQ(built.status().code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(What(built.status())), HasSubstr("boom"));
+}
+
+TEST_F(JitTest, TellsEveryWaiterOfWhateverIsThrown) {
+  BinaryCache cache(dir_ / "cache");
+  Parts parts = MakeJit(dir_ / "sdk", &cache);
+  parts.compiler->throws_a_number = true;
+  std::vector<std::thread> threads;
+  std::atomic<int> failures{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      const auto built = parts.jit->Build(ScaleOp(), ScaleVariant(), kConfig, "host");
+      failures += built.status().code() == absl::StatusCode::kInternal;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(failures, 4);
+  // Its place is free again.
+  parts.compiler->throws_a_number = false;
+  parts.jit->Reload();
+  EXPECT_FALSE(Build(*parts.jit).cache_hit);
+}
+
+TEST_F(JitTest, RunsNoMoreCompilersThanThereArePlacesWhoeverAsks) {
+  Parts parts = MakeJit(dir_ / "sdk", nullptr, /*concurrent=*/true, /*max_compiles=*/3);
+  std::vector<std::thread> threads;
+  for (int64_t t = 0; t < 12; ++t) {
+    threads.emplace_back([&, t] { Build(*parts.jit, {{"BLOCK", 128}, {"UNROLL", t}}); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(TextCompiler::compiles, 12);
+  EXPECT_LE(TextCompiler::most_inside, 3);
+}
+
+// One place each, one directory: threads wait for threads, and for the other's locks.
+TEST_F(JitTest, WaitersHoldNoPlaceThatTheCompileNeedsWhichTheyWaitFor) {
+  constexpr int64_t kKeys = 12;
+  BinaryCache one_cache(dir_ / "cache"), other_cache(dir_ / "cache");
+  Parts one = MakeJit(dir_ / "sdk", &one_cache, /*concurrent=*/true, /*max_compiles=*/1);
+  Parts other = MakeJit(dir_ / "sdk", &other_cache, /*concurrent=*/false, /*max_compiles=*/1);
+  std::vector<std::thread> threads;
+  for (Jit* jit : {one.jit.get(), other.jit.get()}) {
+    for (int64_t t = 0; t < 4; ++t) {
+      threads.emplace_back([&, jit, t] {
+        for (int64_t i = 0; i < kKeys; ++i) {
+          const int64_t unroll = t % 2 == 0 ? i : kKeys - 1 - i;
+          Build(*jit, {{"BLOCK", 128}, {"UNROLL", unroll}});
+        }
+      });
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(TextCompiler::compiles, kKeys);
 }
 
 TEST_F(JitTest, SerialisesACompilerThatIsNotConcurrent) {
