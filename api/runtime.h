@@ -10,8 +10,9 @@
 //   KVR_RETURN_IF_ERROR(kvr->Launch("mla_sparse_decode", tensors, {.handle = cuda_stream}));
 //
 // Threading: Launch from any thread, wait-free, a stream's launches ordered by the caller. Load,
-// PrepareStream and Publish serialise among themselves and never block a launch; Loads compile side
-// by side, so a boot is quickest that loads each operation on a thread of its own.
+// PrepareStream and Publish never block a launch, nor each other while they compile; but a
+// publication waits for those before it. Loads compile side by side, so a boot is quickest that
+// loads each operation on a thread of its own.
 // Stream order: a launch is enqueued on `stream` and returns; its errors surface at the stream.
 // Capture safety: Launch and BoundLaunch::Launch alone are legal while their stream captures. Load
 // and PrepareStream beforehand; a key or a workspace that is missing is an error that leaves the

@@ -3,11 +3,12 @@
 // Load, dispatch, publish, freeze: what api/runtime.h offers, on a device, catalog and compiler
 // that the caller brings.
 //
-//   loading    Load, PrepareStream, Publish compile, load and allocate. They serialise on a mutex,
-//              never run in a launch, and publish an immutable snapshot in one atomic store. What
-//              Load compiles it compiles before it takes that mutex: who loads each operation on a
-//              thread of its own waits for the slowest kernel of all, not for that of each in turn.
-//              (Not what only the generation without selections needs, under overrides.)
+//   loading    Load, PrepareStream, Publish compile, load and allocate. They never run in a launch,
+//              and publish an immutable snapshot in one atomic store, under a mutex that nobody
+//              holds while he compiles: who loads each operation on a thread of its own waits for
+//              the slowest kernel of all, not for that of each in turn, and what is loaded while a
+//              generation compiles is published with it. Publications follow each other whole,
+//              compiles included.
 //   launching  Launch reads the snapshot: axes from the tensors, key, prepared entry, plan, kernel
 //              launches. No lock, no allocation, no string; wait-free while others load or publish.
 //   frozen     after Freeze() no launch compiles, loads or allocates. Publish still may: an

@@ -2,9 +2,10 @@
 //
 // The dispatcher's state, shared by its loading, launching and bound halves.
 //
-// Locks, in this order: `loading` (Load and Publish; Publish compiles under it, and Load what
-// BuildAhead left), then `state` (short: pool, snapshot, limbo). Launches take neither, but for a
-// miss or a growth while thawed. `telling` and `captures` are leaves.
+// Locks, in this order: `publishing` (Publish and Rollback, whole: they follow each other), then
+// `loading` (the loader and the tables; never held while anything is compiled), then `state`
+// (short: pool, snapshot, limbo). Launches take neither, but for a miss or a growth while thawed.
+// `telling` and `captures` are leaves.
 #pragma once
 
 #include <array>
@@ -16,6 +17,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "core/status.h"
 #include "registry/captured_graph.h"
 #include "registry/dispatcher.h"
@@ -88,17 +90,25 @@ struct Dispatcher::Impl {
   absl::StatusOr<std::shared_ptr<const Streams>> GrowWorkspaces(int64_t bytes, const Stream* add,
                                                                 std::string_view pool_name = {});
 
-  // --- publishing (publish.cc). `loading` is held, unless said.
+  // Has all that `parts` names in memory, or knows why not, and returns with `loading` held. It is
+  // not held while that is compiled: who loads or publishes meanwhile waits for no compile, so
+  // `parts` is asked again, under the lock, until nothing is left to compile.
+  std::unique_lock<std::mutex> PrepareAll(absl::FunctionRef<std::vector<Loader::Part>()> parts,
+                                          Loader::Builds* builds);
+
+  // --- publishing (publish.cc)
+  // `publishing` is held, `loading` is not.
   absl::StatusOr<LoadReport> PublishAndTell(GenerationPtr next, PublicationRecord why);
   absl::StatusOr<LoadReport> Publish(GenerationPtr next, PublicationRecord* why);
   // These two need no lock: an Apply that fails waits for no compile.
   void TellFailure(PublicationRecord why);
   void Tell(const PublicationRecord& why);
   absl::StatusOr<GenerationPtr> FindKept(std::string_view digest);
-  // Adds `shapes` of op `op` to what kept generations serve: nothing is built for them, but for
-  // generation 0.
-  void LoadForKept(int op, const std::vector<AxisVector>& shapes, int64_t* workspace_bytes);
-  // Lets the loader forget what no table needs.
+  // Adds `shapes` of op `op`, of what is in memory, to what the kept generations serve. `loading`
+  // is held.
+  void LoadForKept(int op, const std::vector<AxisVector>& shapes, int64_t* workspace_bytes,
+                   const Loader::Builds& builds);
+  // Lets the loader forget what no table needs. `loading` is held.
   void Sweep();
   // Drops what is retired and held by nobody, and outgrown buffers. No lock is held: unloading and
   // freeing wait for work in flight.
@@ -115,6 +125,7 @@ struct Dispatcher::Impl {
   std::atomic<const Snapshot*> current{nullptr};
   std::atomic<uint64_t> version{0};
 
+  std::mutex publishing;
   std::mutex loading;
   Loader loader;
 

@@ -88,6 +88,18 @@ absl::StatusOr<std::shared_ptr<const Streams>> Dispatcher::Impl::GrowWorkspaces(
   return streams;
 }
 
+std::unique_lock<std::mutex> Dispatcher::Impl::PrepareAll(
+    absl::FunctionRef<std::vector<Loader::Part>()> parts, Loader::Builds* builds) {
+  std::unique_lock<std::mutex> held(loading);
+  // Comes to an end: each turn builds what was never built for this call.
+  while (!loader.Prepare(parts(), builds)) {
+    held.unlock();
+    loader.Build(builds);
+    held.lock();
+  }
+  return held;
+}
+
 namespace {
 
 // Every key that the generation selects, at its representative; else the op's defaults.
@@ -127,32 +139,41 @@ absl::StatusOr<LoadReport> Dispatcher::Load(std::string_view op, absl::Span<cons
     }
     return wanted;
   };
-  // Compiled before the lock: loads of several operations, from several threads, do it together.
-  // Where another generation is published meanwhile, what that one wants is built below.
-  const std::shared_ptr<const Snapshot> earlier = impl_->Current();
-  const Loader::Part part = {earlier->ops[found->index].get(), resolve(*earlier->generation).axes};
-  const Loader::Ahead ahead = impl_->loader.BuildAhead(*earlier->generation, {&part, 1});
-
-  const std::lock_guard<std::mutex> loading(impl_->loading);
-  const std::shared_ptr<const Snapshot> before = impl_->Current();
+  std::shared_ptr<const Snapshot> before;
+  Wanted wanted;
+  Loader::Builds builds;
+  const std::unique_lock<std::mutex> loading = impl_->PrepareAll(
+      [&] {
+        before = impl_->Current();
+        wanted = resolve(*before->generation);
+        const auto part = [&](const Snapshot& snapshot) {
+          return Loader::Part{snapshot.generation.get(), snapshot.ops[found->index].get(),
+                              wanted.axes};
+        };
+        std::vector<Loader::Part> parts = {part(*before)};
+        // A baseline is always there to go back to, with what is forced upon it, too.
+        const Snapshot& zero = *impl_->zero.snapshot;
+        if (!impl_->IsCurrent(zero)) parts.push_back(part(zero));
+        return parts;
+      },
+      &builds);
   auto table = std::make_shared<OpTable>(*before->ops[found->index]);
-  auto [axes, refused] = resolve(*before->generation);
   LoadReport report;
   int64_t workspace_bytes = 0;
-  impl_->loader.Add(*before->generation, axes, table.get(), &report, &workspace_bytes,
-                    Loader::From::kAnywhere, ahead);
+  impl_->loader.Add(*before->generation, wanted.axes, table.get(), &report, &workspace_bytes,
+                    builds);
   // Back into the order asked for.
   std::vector<LoadItem> loaded = std::exchange(report.items, {});
   size_t next_loaded = 0;
-  for (LoadItem& item : refused) {
+  for (LoadItem& item : wanted.refused) {
     report.items.push_back(item.status.ok() ? std::move(loaded[next_loaded++]) : std::move(item));
   }
 
   std::vector<AxisVector> ready;
-  for (const AxisVector& shape : axes) {
+  for (const AxisVector& shape : wanted.axes) {
     if (table->shapes.count(shape) > 0) ready.push_back(shape);
   }
-  impl_->LoadForKept(found->index, ready, &workspace_bytes);
+  impl_->LoadForKept(found->index, ready, &workspace_bytes, builds);
 
   const std::lock_guard<std::mutex> state(impl_->state);
   auto next = std::make_shared<Snapshot>(*impl_->owner);  // streams may have come meanwhile

@@ -48,89 +48,93 @@ std::string Loader::IdentityOf(const Selection& selection) {
                 ConfigText(selection.config), " ", selection.binary.Hex());
 }
 
-absl::StatusOr<Built> Loader::GetBinary(const OpSpec& op, const Selection& selection) const {
+absl::StatusOr<Built> Loader::GetBinary(const Pending& pending) const {
+  const Selection& selection = pending.selection;
   const std::string& target = device_.info().target;
   // The very binary that was measured, where the cache has it: needs no compiler.
-  if (selection.binary != Fingerprint{}) {
+  if (selection.binary != Fingerprint{} && pending.unloadable.empty()) {
     BinaryPtr binary = jit_.Lookup(selection.binary);
     if (binary != nullptr && binary->target == target) return Built{std::move(binary), true, 0};
   }
-  return jit_.Build(op, *selection.variant, selection.config, target);
+  return jit_.Build(*pending.op, *selection.variant, selection.config, target);
 }
 
-void Loader::PrepareBuilt(const OpSpec& op, Task* task) {
-  Ready& ready = task->ready;
-  if (!task->built.ok()) {
-    ready.prepared = task->built.status();
-    return;
+void Loader::Build(Builds* builds) const {
+  std::vector<Pending*> missing;
+  for (auto& [identity, pending] : *builds) {
+    if (!pending.built.has_value()) missing.push_back(&pending);
   }
-  const Built& built = *task->built;
-  ready.cache_hit = built.cache_hit;
-  ready.milliseconds = built.milliseconds;
-  std::weak_ptr<Module>& module = modules_[built.binary->key];
-  ready.prepared = Prepare(device_, op, task->selection->variant, task->selection->config,
-                           built.binary, module.lock());
-  if (ready.prepared.ok()) module = (*ready.prepared)->module();
+  InParallel(missing.size(), [&](size_t i) { missing[i]->built = GetBinary(*missing[i]); });
 }
 
-void Loader::PrepareAll(const OpSpec& op, const Wanted& wanted, From from, const Ahead& ahead) {
-  std::vector<Task> tasks;
-  for (const auto& [identity, selection] : wanted) {
-    if (ready_.count(identity) > 0) continue;
-    if (from == From::kAnywhere) {
-      tasks.push_back({&identity, &selection});
-    } else {
-      failed_[identity].prepared =
-          Error(absl::StatusCode::kFailedPrecondition,
-                StrCat(selection.variant->name, " {", ConfigText(selection.config),
-                       "} is not loaded: the shape was loaded after its generation had served"),
-                "publish that generation again");
+bool Loader::Prepare(absl::Span<const Part> parts, Builds* builds) {
+  std::vector<Builds::value_type*> loads;
+  bool complete = true;
+  for (const Part& part : parts) {
+    Wanted wanted;
+    ChooseAll(*part.generation, *part.table, part.shapes, &wanted);
+    for (const auto& [identity, selection] : wanted) {
+      if (ready_.count(identity) > 0) continue;
+      const auto [slot, added] =
+          builds->try_emplace(identity, Pending{&part.table->op->spec(), selection});
+      complete = complete && slot->second.built.has_value();
+      loads.push_back(&*slot);
     }
   }
-  std::vector<Task*> missing;
-  for (Task& task : tasks) {
-    const auto found = ahead.find(*task.identity);
-    if (found == ahead.end()) {
-      missing.push_back(&task);
-    } else {
-      task.built = found->second;
-    }
+  if (!complete) return false;
+  for (Builds::value_type* load : loads) {
+    if (ready_.count(load->first) == 0) complete = Load(load->first, &load->second) && complete;
   }
-  InParallel(missing.size(),
-             [&](size_t i) { missing[i]->built = GetBinary(op, *missing[i]->selection); });
+  return complete;
+}
 
+bool Loader::Load(const std::string& identity, Pending* pending) {
+  const Selection& selection = pending->selection;
+  const bool measured = pending->built->ok() && (**pending->built).binary->key == selection.binary;
+  const bool anew = !pending->unloadable.empty();
+  if (anew && measured) return true;  // the same key is the same binary, which has failed
+
+  Ready& ready = pending->ready.emplace();
+  ready.unloadable = pending->unloadable;
+  if (!pending->built->ok()) {
+    ready.prepared = pending->built->status();
+  } else {
+    const Built& built = **pending->built;
+    ready.cache_hit = built.cache_hit;
+    ready.milliseconds = built.milliseconds;
+    std::weak_ptr<Module>& module = modules_[built.binary->key];
+    ready.prepared = kvr::Prepare(device_, *pending->op, selection.variant, selection.config,
+                                  built.binary, module.lock());
+    if (ready.prepared.ok()) module = (*ready.prepared)->module();
+  }
+  if (ready.prepared.ok()) {
+    ready_.insert_or_assign(identity, ready);
+    return true;
+  }
+  if (anew) {
+    ready.prepared = WithContext(StrCat("the binary that was measured does not load (",
+                                        ready.unloadable, "), nor does one built anew"),
+                                 ready.prepared.status());
+    return true;
+  }
   // A binary named by its key comes from elsewhere and may not load here (an object made for
   // another CPU). Where there is a compiler, its source does as well.
-  std::vector<Task*> again;
-  const std::string& target = device_.info().target;
-  for (Task& task : tasks) {
-    PrepareBuilt(op, &task);
-    if (task.ready.prepared.ok() || !task.built.ok() ||
-        (*task.built).binary->key != task.selection->binary || !jit_.CanCompile(target)) {
-      continue;
-    }
-    task.ready.unloadable = std::string(What(task.ready.prepared.status()));
-    again.push_back(&task);
-  }
-  InParallel(again.size(), [&](size_t i) {
-    const Selection& selection = *again[i]->selection;
-    again[i]->built = jit_.Build(op, *selection.variant, selection.config, target);
-  });
-  for (Task* task : again) {
-    // The same key is the same binary, which has failed.
-    if (task->built.ok() && (*task->built).binary->key == task->selection->binary) continue;
-    PrepareBuilt(op, task);
-    if (task->ready.prepared.ok()) continue;
-    task->ready.prepared = WithContext(StrCat("the binary that was measured does not load (",
-                                              task->ready.unloadable, "), nor does one built anew"),
-                                       task->ready.prepared.status());
-  }
+  if (!measured || !jit_.CanCompile(device_.info().target)) return true;
+  pending->unloadable = std::string(What(ready.prepared.status()));
+  pending->built.reset();
+  return false;
+}
 
-  const std::lock_guard<std::mutex> lock(ready_mutex_);
-  for (Task& task : tasks) {
-    auto& outcomes = task.ready.prepared.ok() ? ready_ : failed_;
-    outcomes.insert_or_assign(*task.identity, std::move(task.ready));
+Loader::Ready Loader::Find(const Selection& selection, const Builds& builds) const {
+  const std::string identity = IdentityOf(selection);
+  if (const auto it = ready_.find(identity); it != ready_.end()) return it->second;
+  if (const auto it = builds.find(identity); it != builds.end() && it->second.ready.has_value()) {
+    return *it->second.ready;
   }
+  return {Error(absl::StatusCode::kFailedPrecondition,
+                StrCat(selection.variant->name, " {", ConfigText(selection.config),
+                       "} is not loaded: the shape was loaded after its generation had served"),
+                "publish that generation again")};
 }
 
 std::vector<Loader::Work> Loader::ChooseAll(const Generation& generation, const OpTable& table,
@@ -174,50 +178,18 @@ std::vector<Loader::Work> Loader::ChooseAll(const Generation& generation, const 
   return work;
 }
 
-Loader::Ahead Loader::BuildAhead(const Generation& generation, absl::Span<const Part> parts) const {
-  struct Build {
-    const OpSpec* op;
-    const Selection* selection;
-    absl::StatusOr<Built>* built;
-  };
-  Ahead ahead;
-  std::vector<Wanted> wanted(parts.size());  // stays as it is while `builds` points into it
-  std::vector<Build> builds;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    ChooseAll(generation, *parts[i].table, parts[i].shapes, &wanted[i]);
-    const std::lock_guard<std::mutex> lock(ready_mutex_);
-    for (const auto& [identity, selection] : wanted[i]) {
-      if (ready_.count(identity) > 0) continue;
-      const auto [slot, added] = ahead.emplace(identity, absl::UnknownError("not tried"));
-      if (added) builds.push_back({&parts[i].table->op->spec(), &selection, &slot->second});
-    }
-  }
-  InParallel(builds.size(),
-             [&](size_t i) { *builds[i].built = GetBinary(*builds[i].op, *builds[i].selection); });
-  return ahead;
-}
-
 void Loader::Add(const Generation& generation, const std::vector<AxisVector>& shapes,
-                 OpTable* table, LoadReport* report, int64_t* workspace_bytes, From from,
-                 const Ahead& ahead) {
+                 OpTable* table, LoadReport* report, int64_t* workspace_bytes,
+                 const Builds& builds) {
   const Catalog::Op& op = *table->op;
-  failed_.clear();
 
   // 1. What serves each shape's key.
   Wanted wanted;
   std::vector<Work> work = ChooseAll(generation, *table, shapes, &wanted);
-  const bool has_baseline = op.baseline != nullptr;
-  const Selection baseline = has_baseline ? BaselineSelection(op) : Selection{};
 
-  // 2. Binaries and modules, each once.
-  PrepareAll(op.spec(), wanted, from, ahead);
-  const auto find = [&](const Selection& selection) -> const Ready& {
-    const std::string identity = IdentityOf(selection);
-    const auto it = ready_.find(identity);
-    return it != ready_.end() ? it->second : failed_.at(identity);
-  };
-  if (has_baseline) {
-    const Ready& ready = find(baseline);
+  // 2. The baseline.
+  if (op.baseline != nullptr) {
+    const Ready ready = Find(BaselineSelection(op), builds);
     report->fallback = ready.prepared.status();
     if (ready.prepared.ok()) table->baseline = *ready.prepared;
   } else {
@@ -232,7 +204,7 @@ void Loader::Add(const Generation& generation, const std::vector<AxisVector>& sh
     out.status = item.choice.status();
     if (!out.status.ok()) continue;
     const Choice& choice = *item.choice;
-    const Ready& ready = find(choice.selection);
+    const Ready ready = Find(choice.selection, builds);
     out.variant = choice.selection.variant->name;
     out.config = choice.selection.config;
     out.why = choice.why;
@@ -302,8 +274,7 @@ void Loader::Add(const Generation& generation, const std::vector<AxisVector>& sh
     }
   }
 
-  // Whoever asks again gets them from memory, and what failed is not held.
-  failed_.clear();
+  // Whoever asks again gets them from memory.
   for (const auto& [identity, selection] : wanted) {
     if (const auto it = ready_.find(identity); it != ready_.end()) {
       it->second.cache_hit = true;
@@ -314,7 +285,6 @@ void Loader::Add(const Generation& generation, const std::vector<AxisVector>& sh
 
 std::vector<PreparedPtr> Loader::Sweep(const absl::flat_hash_set<const Prepared*>& needed) {
   std::vector<PreparedPtr> given_up;
-  const std::lock_guard<std::mutex> lock(ready_mutex_);
   for (auto it = ready_.begin(); it != ready_.end();) {
     if (needed.contains(it->second.prepared->get())) {
       ++it;

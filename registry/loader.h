@@ -4,13 +4,19 @@
 // Prepared it made until Sweep finds no table that has it, so a key met again, a swap back and a
 // rollback load nothing twice.
 //
-// Threading: externally serialised (the dispatcher's loading mutex), but for BuildAhead; a build
-// runs on several threads inside. Ownership: holds modules until it dies.
+//   Builds builds;
+//   while (!Prepare(parts, &builds)) {  // with the lock
+//     Build(&builds);                   // without it
+//   }
+//   Add(...)                            // with it, held since Prepare answered true
+//
+// Threading: externally serialised (the dispatcher's loading mutex), but for Build, which is called
+// without: it compiles. Ownership: holds modules until it dies.
 #pragma once
 
 #include <map>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,42 +33,43 @@ class Loader {
   Loader(const Catalog& catalog, Device& device, Jit& jit, const DispatcherOptions& options)
       : catalog_(catalog), device_(device), jit_(jit), options_(options) {}
 
-  enum class From : uint8_t { kAnywhere, kMemory };  // kMemory: nothing is built or loaded
-
-  // Binaries by what they are for: made before their turn, held until it comes.
-  using Ahead = std::map<std::string, absl::StatusOr<Built>>;
-  struct Part {  // of what is to be loaded: shapes of one op
+  struct Ready {
+    absl::StatusOr<PreparedPtr> prepared;
+    bool cache_hit = false;
+    double milliseconds = 0;
+    std::string unloadable = {};  // why what was measured does not serve; empty: it was not tried
+  };
+  struct Pending {  // one selection on its way into memory
+    const OpSpec* op;
+    Selection selection;
+    std::optional<absl::StatusOr<Built>> built = {};  // none: to be built
+    std::optional<Ready> ready = {};                  // none: not tried to load
+    std::string unloadable = {};                      // as in Ready: it is to be built from source
+  };
+  using Builds = std::map<std::string, Pending>;  // by what they are for (IdentityOf)
+  struct Part {                                   // of what is to be loaded: shapes of one op
+    const Generation* generation;
     const OpTable* table;
     std::vector<AxisVector> shapes;
   };
-  // Builds, all at once, what Add would for these parts under `generation`, and changes nothing.
-  // From any thread: a compile need not hold up other loads.
-  Ahead BuildAhead(const Generation& generation, absl::Span<const Part> parts) const;
 
-  // Adds `shapes` to `table` as `generation` selects for them; items[i] tells how shape i went.
-  // Also loads the op's baseline. `*workspace_bytes` grows to what the plans need.
+  // Loads what these parts need and `builds` has. False: `builds` has something to build first;
+  // that may take long, so let go of the lock, Build, and come again with what is then wanted.
+  bool Prepare(absl::Span<const Part> parts, Builds* builds);
+  // Builds all that is to be built, at once. From any thread.
+  void Build(Builds* builds) const;
+
+  // Adds `shapes` to `table` as `generation` selects for them, and the op's baseline; items[i]
+  // tells how shape i went. `*workspace_bytes` grows to what the plans need. Builds and loads
+  // nothing: what is not in memory fails, for the reason that `builds` gives, if any.
   void Add(const Generation& generation, const std::vector<AxisVector>& shapes, OpTable* table,
-           LoadReport* report, int64_t* workspace_bytes, From from = From::kAnywhere,
-           const Ahead& ahead = {});
+           LoadReport* report, int64_t* workspace_bytes, const Builds& builds);
 
   // Gives up what is not among `needed`, and returns it.
   std::vector<PreparedPtr> Sweep(const absl::flat_hash_set<const Prepared*>& needed);
 
  private:
-  struct Ready {
-    absl::StatusOr<PreparedPtr> prepared = absl::UnknownError("not tried");
-    bool cache_hit = false;
-    double milliseconds = 0;
-    std::string unloadable;  // why what was measured does not serve; empty: it was not tried
-  };
   using Wanted = std::map<std::string, Selection>;
-  struct Task {  // one selection to make ready
-    const std::string* identity;
-    const Selection* selection;
-    absl::StatusOr<Built> built = absl::UnknownError("not tried");
-    Ready ready = {};
-  };
-
   struct Work {  // what serves one shape's key
     AxisVector axes;
     BucketedKey key;
@@ -75,17 +82,16 @@ class Loader {
   // baseline.
   std::vector<Work> ChooseAll(const Generation& generation, const OpTable& table,
                               const std::vector<AxisVector>& shapes, Wanted* wanted) const;
-  void PrepareAll(const OpSpec& op, const Wanted& wanted, From from, const Ahead& ahead);
-  absl::StatusOr<Built> GetBinary(const OpSpec& op, const Selection& selection) const;
-  void PrepareBuilt(const OpSpec& op, Task* task);
+  absl::StatusOr<Built> GetBinary(const Pending& pending) const;
+  // False: what was measured does not load, and one is to be built anew.
+  bool Load(const std::string& identity, Pending* pending);
+  Ready Find(const Selection& selection, const Builds& builds) const;
 
   const Catalog& catalog_;
   Device& device_;
   Jit& jit_;
   const DispatcherOptions& options_;
-  mutable std::mutex ready_mutex_;       // to change ready_, and to read it in BuildAhead
-  std::map<std::string, Ready> ready_;   // successes, by IdentityOf
-  std::map<std::string, Ready> failed_;  // of the call at hand
+  std::map<std::string, Ready> ready_;                    // successes, by IdentityOf
   std::map<Fingerprint, std::weak_ptr<Module>> modules_;  // by binary key
 };
 

@@ -59,17 +59,25 @@ absl::StatusOr<LoadReport> Dispatcher::Impl::Publish(GenerationPtr next, Publica
     KVR_RETURN_IF_ERROR(self.catalog_.FindOp(name).status());
   }
 
-  // All operations compile together.
+  // All operations compile together; shapes that are loaded meanwhile come with the next turn.
   std::vector<std::shared_ptr<OpTable>> fresh;
   std::vector<Loader::Part> parts;
-  for (const std::shared_ptr<const OpTable>& old : before->ops) {
-    const Generation::Op* selected = next->FindOp(old->op->name());
-    fresh.push_back(std::make_shared<OpTable>(
-        *old->op, selected != nullptr ? selected->policy : old->op->policy));
-    if (old->shapes.empty() && old->baseline == nullptr) continue;  // it is not loaded
-    parts.push_back({fresh.back().get(), {old->shapes.begin(), old->shapes.end()}});
-  }
-  const Loader::Ahead ahead = loader.BuildAhead(*next, parts);
+  Loader::Builds builds;
+  const std::unique_lock<std::mutex> held = PrepareAll(
+      [&] {
+        fresh.clear();
+        parts.clear();
+        for (const std::shared_ptr<const OpTable>& old : Current()->ops) {
+          const Generation::Op* selected = next->FindOp(old->op->name());
+          fresh.push_back(std::make_shared<OpTable>(
+              *old->op, selected != nullptr ? selected->policy : old->op->policy));
+          if (old->shapes.empty() && old->baseline == nullptr) continue;  // it is not loaded
+          parts.push_back(
+              {next.get(), fresh.back().get(), {old->shapes.begin(), old->shapes.end()}});
+        }
+        return parts;
+      },
+      &builds);
 
   int64_t workspace_bytes = 0;
   std::vector<std::shared_ptr<const OpTable>> tables;
@@ -77,8 +85,7 @@ absl::StatusOr<LoadReport> Dispatcher::Impl::Publish(GenerationPtr next, Publica
   for (const std::shared_ptr<OpTable>& table : fresh) {
     if (loaded != parts.end() && loaded->table == table.get()) {
       LoadReport part;
-      loader.Add(*next, loaded->shapes, table.get(), &part, &workspace_bytes,
-                 Loader::From::kAnywhere, ahead);
+      loader.Add(*next, loaded->shapes, table.get(), &part, &workspace_bytes, builds);
       ++loaded;
       for (LoadItem& item : part.items) {
         if (!item.status.ok()) {
@@ -117,13 +124,13 @@ absl::StatusOr<LoadReport> Dispatcher::Impl::Publish(GenerationPtr next, Publica
 }
 
 void Dispatcher::Impl::LoadForKept(int op, const std::vector<AxisVector>& shapes,
-                                   int64_t* workspace_bytes) {
+                                   int64_t* workspace_bytes, const Loader::Builds& builds) {
   // `kept` and `zero` change under `loading` and `state`: one of them is enough to read them.
-  const auto load = [&](Kept& of, Loader::From from) {
+  const auto load = [&](Kept& of) {
     auto next = std::make_shared<Snapshot>(*of.snapshot);
     auto table = std::make_shared<OpTable>(*next->ops[op]);
     LoadReport report;
-    loader.Add(*next->generation, shapes, table.get(), &report, workspace_bytes, from);
+    loader.Add(*next->generation, shapes, table.get(), &report, workspace_bytes, builds);
     absl::Status ready = of.ready;
     for (const LoadItem& item : report.items) {
       if (item.status.ok() || !ready.ok()) continue;
@@ -137,9 +144,8 @@ void Dispatcher::Impl::LoadForKept(int op, const std::vector<AxisVector>& shapes
     const std::lock_guard<std::mutex> lock(state);
     of = {std::move(next), std::move(ready)};
   };
-  // A baseline is always there to go back to, with what is forced upon it, too.
-  if (!IsCurrent(*zero.snapshot)) load(zero, Loader::From::kAnywhere);
-  for (Kept& generation : kept) load(generation, Loader::From::kMemory);
+  if (!IsCurrent(*zero.snapshot)) load(zero);
+  for (Kept& generation : kept) load(generation);
 }
 
 absl::StatusOr<std::shared_ptr<const Snapshot>> Dispatcher::Impl::SnapshotOf(
@@ -198,7 +204,7 @@ void Dispatcher::Impl::Drop() {
 absl::StatusOr<LoadReport> Dispatcher::Publish(GenerationPtr next, PublicationRecord why) {
   absl::StatusOr<LoadReport> report;
   {
-    const std::lock_guard<std::mutex> loading(impl_->loading);
+    const std::lock_guard<std::mutex> publishing(impl_->publishing);
     report = impl_->PublishAndTell(std::move(next), std::move(why));
   }
   impl_->Drop();
@@ -219,7 +225,10 @@ absl::StatusOr<LoadReport> Dispatcher::Impl::PublishAndTell(GenerationPtr next,
                                    : unchanged  ? counters.unchanged
                                                 : counters.generations;
   counter.fetch_add(1, std::memory_order_relaxed);
-  Sweep();
+  {
+    const std::lock_guard<std::mutex> held(loading);
+    Sweep();
+  }
   if (!(why.quiet && report.ok())) Tell(why);
   return report;
 }
@@ -228,7 +237,7 @@ absl::StatusOr<LoadReport> Dispatcher::Rollback(std::string_view digest, Publica
   if (why.trigger.empty()) why.trigger = "rollback";
   absl::StatusOr<LoadReport> report;
   {
-    const std::lock_guard<std::mutex> loading(impl_->loading);
+    const std::lock_guard<std::mutex> publishing(impl_->publishing);
     absl::StatusOr<GenerationPtr> found = impl_->FindKept(digest);
     const bool quiet = why.quiet;
     if (found.ok()) {

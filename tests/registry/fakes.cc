@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/registry/fakes.h"
 
+#include <set>
+
 namespace kvr {
 namespace {
 
@@ -13,16 +15,18 @@ T Must(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-Catalog MakeCatalog() {
+Catalog MakeCatalog(const std::vector<std::shared_ptr<Variant>>& variants) {
+  std::set<std::string> names;
+  for (const std::shared_ptr<Variant>& variant : variants) names.insert(variant->op);
   std::vector<std::unique_ptr<Operation>> operations;
-  operations.push_back(std::make_unique<AxpyOp>());
+  for (const std::string& name : names) operations.push_back(std::make_unique<AxpyOp>(name));
   return Must(Catalog::Create(std::move(operations)));
 }
 
 }  // namespace
 
-AxpyOp::AxpyOp() {
-  spec_.name = "axpy";
+AxpyOp::AxpyOp(const std::string& name) {
+  spec_.name = name;
   spec_.axes = {{.name = "n", .default_value = 1000}};
   spec_.inputs = {{.name = "x", .dtype = DType::kF32, .axes = {0}},
                   {.name = "y", .dtype = DType::kF32, .axes = {0}},
@@ -108,7 +112,7 @@ bool NullCompiler::Supports(std::string_view target, std::string* reason) const 
 
 absl::StatusOr<CompiledUnit> NullCompiler::Compile(const Unit& unit, std::string_view) {
   compiles_->fetch_add(1);
-  if (on_compile_ != nullptr && *on_compile_ != nullptr) (*on_compile_)();
+  if (on_compile_ != nullptr && *on_compile_ != nullptr) (*on_compile_)(unit);
   if (unit.text.find("broken.cu") != std::string::npos) {
     return Error(absl::StatusCode::kInvalidArgument, "broken.cu:1:1: error: broken", "mend it");
   }
@@ -122,7 +126,7 @@ absl::StatusOr<CompiledUnit> NullCompiler::Compile(const Unit& unit, std::string
 World::World() : World({AxpyVariant("baseline", true), AxpyVariant("wide")}) {}
 
 World::World(std::vector<std::shared_ptr<Variant>> variants)
-    : catalog(MakeCatalog()), device(OpenNull()) {
+    : catalog(MakeCatalog(variants)), device(OpenNull()) {
   for (std::shared_ptr<Variant>& variant : variants) {
     if (absl::Status status = catalog.Admit(std::move(variant)); !status.ok()) {
       Must<int>(status);
@@ -130,7 +134,7 @@ World::World(std::vector<std::shared_ptr<Variant>> variants)
   }
   std::vector<std::unique_ptr<Compiler>> compilers;
   compilers.push_back(std::make_unique<NullCompiler>(&compiles, &on_compile));
-  jit = std::make_unique<Jit>(std::move(compilers), &cache);
+  jit = std::make_unique<Jit>(std::move(compilers), &cache, kMaxCompiles);
 }
 
 GenerationPtr World::Select(const std::vector<std::pair<int64_t, std::string>>& selections,

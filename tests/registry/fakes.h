@@ -24,7 +24,7 @@ namespace kvr {
 // out[n] = alpha * x[n] + y[n]
 class AxpyOp : public Operation {
  public:
-  AxpyOp();
+  explicit AxpyOp(const std::string& name = "axpy");
   const OpSpec& spec() const override { return spec_; }
   absl::Status Generate(const AxisVector&, uint64_t, absl::Span<const TensorView>) const override {
     return absl::OkStatus();
@@ -51,7 +51,7 @@ class NullCompiler : public Compiler {
  public:
   // `on_compile`: called in every Compile, where it holds something.
   explicit NullCompiler(std::atomic<int>* compiles,
-                        const std::function<void()>* on_compile = nullptr)
+                        const std::function<void(const Unit&)>* on_compile = nullptr)
       : compiles_(compiles), on_compile_(on_compile) {}
   const std::string& identity() const override { return identity_; }
   bool Supports(std::string_view target, std::string* reason) const override;
@@ -63,13 +63,15 @@ class NullCompiler : public Compiler {
 
  private:
   std::atomic<int>* compiles_;
-  const std::function<void()>* on_compile_;
+  const std::function<void(const Unit&)>* on_compile_;
   std::string identity_ = "null compiler 1";
   std::vector<HeaderRoot> roots_;
 };
 
-// Catalog {baseline, wide}, a null device and a Jit, ready to dispatch.
+// Catalog {baseline, wide}, a null device and a Jit, ready to dispatch. Each op that a variant
+// names is an axpy.
 struct World {
+  static constexpr int kMaxCompiles = 2;  // at a time, however many processors there are
   World();
   explicit World(std::vector<std::shared_ptr<Variant>> variants);
 
@@ -83,7 +85,7 @@ struct World {
   Catalog catalog;
   std::unique_ptr<NullDevice> device;
   std::atomic<int> compiles{0};
-  std::function<void()> on_compile;  // set before anything compiles
+  std::function<void(const Unit&)> on_compile;  // set before anything compiles
   BinaryCache cache{""};
   std::unique_ptr<Jit> jit;
 };

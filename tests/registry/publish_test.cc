@@ -9,11 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <future>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,29 +63,6 @@ struct Publishing : public testing::Test {
   std::shared_ptr<Journal> journal = std::make_shared<Journal>();
   std::unique_ptr<Dispatcher> dispatcher;
 };
-
-TEST(PublishingMeanwhile, WaitsForNoCompileOfALoadThatThenServesWhatWasPublished) {
-  World world(Many(1));
-  const auto dispatcher = world.Dispatch();
-  std::promise<void> compiling, published;
-  std::future<void> was_published = published.get_future();
-  std::atomic<bool> first{true};
-  world.on_compile = [&] {
-    if (!first.exchange(false)) return;
-    compiling.set_value();
-    ASSERT_EQ(was_published.wait_for(std::chrono::seconds(60)), std::future_status::ready);
-  };
-  std::future<absl::StatusOr<LoadReport>> loading =
-      std::async(std::launch::async, [&] { return dispatcher->Load("axpy", kShapes); });
-  compiling.get_future().wait();
-  ASSERT_TRUE(dispatcher->Publish(world.Select({{1000, "v0"}})).ok());
-  published.set_value();
-  const absl::StatusOr<LoadReport> report = loading.get();
-  ASSERT_TRUE(report.ok());
-  ASSERT_TRUE(report->ready()) << report->Text();
-  EXPECT_EQ(report->items.front().variant, "v0");
-  EXPECT_EQ(Serving(*dispatcher), "v0");
-}
 
 TEST_F(Publishing, IsToldToTheJournal) {
   const GenerationPtr zero = dispatcher->generation(), first = Of(0), second = Of(1);
