@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,12 +18,7 @@ import unittest
 
 SOURCE, BINARIES = sys.argv[1:3]
 SMALL = ["--device", "host", "--layers", "2", "--buckets", "1,2", "--topk", "64", "--pages", "8"]
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+PATIENCE = 1800  # seconds; the end of what hangs, and of nothing else
 
 
 class Serving(unittest.TestCase):
@@ -46,9 +40,30 @@ class Serving(unittest.TestCase):
 
     def serve(self, *arguments, code=0):
         done = subprocess.run([os.path.join(BINARIES, "kvr-serve"), *SMALL, *arguments], env=self.environment,
-                              cwd=self.scratch, capture_output=True, text=True, timeout=240, check=False)
+                              cwd=self.scratch, capture_output=True, text=True, timeout=PATIENCE, check=False)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done
+
+    def start(self, *arguments):
+        """A server that serves."""
+        server = subprocess.Popen([os.path.join(BINARIES, "kvr-serve"), *SMALL, "--socket", "s", *arguments],
+                                  env=self.environment, cwd=self.scratch, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.stdout.close)
+        self.addCleanup(server.kill)
+        self.assertIn("serving 2 layers", server.stdout.readline())
+        return server
+
+    def end(self, server):
+        """Interrupts it once it has served; what it said."""
+        self.until(lambda: self.status()["steps"]["steps"] > 0, "no step ends")
+        server.send_signal(signal.SIGINT)
+        output, _ = server.communicate(timeout=PATIENCE)
+        self.assertEqual(server.returncode, 0, output)
+        return output
+
+    def status(self):
+        return json.loads(self.kvr("status", "s", "--json").stdout)
 
     def test_the_page(self):
         with open(os.path.join(SOURCE, "docs/serving.md"), encoding="utf-8") as file:
@@ -62,12 +77,17 @@ class Serving(unittest.TestCase):
         for link in re.findall(r"\]\(([^)#:]+)\)", text):
             self.assertTrue(os.path.exists(os.path.join(SOURCE, "docs", link)), f"a link leads nowhere: {link}")
 
-        port = str(free_port())
         blocks = re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
-        script = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n" + "\n".join(blocks).replace("9464", port)
+        script = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n" + "\n".join(blocks)
+        # What port is free nobody knows before: the server takes one, and says which.
+        script = script.replace("--metrics 127.0.0.1:9464", "--metrics 127.0.0.1:0")
+        script = script.replace("curl --silent --fail http://127.0.0.1:9464/metrics",
+                                "until grep '^metrics on' serve.log; do sleep 0.1; done\n"
+                                "curl --silent --fail $(sed -n 's/^metrics on //p' serve.log)")
+        self.assertNotIn("9464", script)
         script = script.replace("grep '^kvr_publications_total'", "tee metrics.txt")
         done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=self.scratch, env=self.environment,
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=280, check=False)
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn(" 0 errors", done.stdout)
         with open(os.path.join(self.scratch, "journal.jsonl"), encoding="utf-8") as file:
@@ -83,40 +103,35 @@ class Serving(unittest.TestCase):
 
     def test_every_output_is_its_generation_s_while_kernels_are_swapped_at_every_step(self):
         for keep in ([], ["--keep-graph"]):
-            done = self.serve("--steps", "60", "--phase", "20", "--check", "--swap-every", "1",
-                              "--swap-to", "baseline{BLOCK_H=16}", "--swap-to", "baseline{MIN_CHUNK=16,NSPLIT_MAX=32}",
-                              "--json", *keep)
-            report = json.loads(done.stdout)
-            self.assertEqual(report["steps"], {"begun": 60, "completed": 60, "errors": 0}, done.stderr)
-            self.assertEqual(report["checks"]["checked"], 60)
-            self.assertEqual(report["checks"]["mismatches"], 0, done.stderr)
+            steps, applied = 60, 0
+            while applied <= 10:  # who publishes may get few turns while the steps run: then more of them
+                done = self.serve("--steps", str(steps), "--phase", "20", "--check", "--swap-every", "1", "--swap-to",
+                                  "baseline{BLOCK_H=16}", "--swap-to", "baseline{MIN_CHUNK=16,NSPLIT_MAX=32}",
+                                  "--json", *keep)
+                report = json.loads(done.stdout)
+                self.assertEqual(report["steps"], {"begun": steps, "completed": steps, "errors": 0}, done.stderr)
+                self.assertEqual(report["checks"]["checked"], steps)
+                self.assertEqual(report["checks"]["mismatches"], 0, done.stderr)
+                steps, applied = 4 * steps, report["swaps"]["applied"]
             self.assertGreater(report["checks"]["told_apart"], 0)
-            self.assertGreater(report["swaps"]["applied"], 10)
             self.assertEqual(report["swaps"]["failed"], 0)
             self.assertEqual(report["misses"], 0)
             self.assertEqual(report["patch"]["way"], "node" if keep else "graph")
 
     def test_sigint_ends_it_with_a_summary(self):
-        server = subprocess.Popen([os.path.join(BINARIES, "kvr-serve"), *SMALL, "--socket", "s"], env=self.environment,
-                                  cwd=self.scratch, stdout=subprocess.PIPE, text=True)
-        self.assertIn("serving 2 layers", server.stdout.readline())
-        time.sleep(0.5)
-        server.send_signal(signal.SIGINT)
-        output, _ = server.communicate(timeout=60)
-        self.assertEqual(server.returncode, 0, output)
+        output = self.end(self.start())
         self.assertRegex(output, r"[1-9]\d* steps, .* 0 errors")
         self.assertFalse(os.path.exists(os.path.join(self.scratch, "s")), "the socket is left behind")
 
     def kvr(self, *arguments):
         return subprocess.run([os.path.join(BINARIES, "kvr"), *arguments], env=self.environment, cwd=self.scratch,
-                              capture_output=True, text=True, timeout=60, check=False)
+                              capture_output=True, text=True, timeout=PATIENCE, check=False)
 
     def until(self, condition, what):
-        for _ in range(300):
-            if condition():
-                return
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, what)
             time.sleep(0.2)
-        self.fail(what)
 
     def test_a_changed_bundle_is_swapped_in_and_logged(self):
         bundle = os.path.join(self.scratch, "bundles/mine")
@@ -125,33 +140,27 @@ class Serving(unittest.TestCase):
                     'extends = {{ variant = "baseline", version = "1" }}\n[tunables.WARPS]\nvalues = [{0}]\ndefault = {0}\n'
                     'scope = "compile"\ndescription = "warps of a block"\n')
 
-        def write(warps):
-            with open(os.path.join(bundle, "variant.toml"), "w", encoding="utf-8") as file:
+        def write(warps):  # in one step: half a file that rests is told, too
+            hidden = os.path.join(bundle, ".variant.toml")
+            with open(hidden, "w", encoding="utf-8") as file:
                 file.write(manifest.format(warps))
+            os.rename(hidden, os.path.join(bundle, "variant.toml"))
 
         write(8)
         self.environment.update(KVR_LOG="info", KVR_LOG_FILE=os.path.join(self.scratch, "log"))
-        server = subprocess.Popen([os.path.join(BINARIES, "kvr-serve"), *SMALL, "--plugins", "bundles", "--watch",
-                                   "bundles", "--socket", "s", "--check"], env=self.environment, cwd=self.scratch,
-                                  stdout=subprocess.PIPE, text=True)
-        self.assertIn("serving 2 layers", server.stdout.readline())
+        server = self.start("--plugins", "bundles", "--watch", "bundles", "--check")
         self.assertEqual(self.kvr("swap", "s", "mla_sparse_decode", "mine").returncode, 0)
         write(4)
         self.until(lambda: "WARPS=4" in self.kvr("status", "s").stdout, "the bundle is not swapped in")
-        server.send_signal(signal.SIGINT)
-        output, _ = server.communicate(timeout=60)
-        self.assertEqual(server.returncode, 0, output)
+        self.end(server)
         with open(os.path.join(self.scratch, "log"), encoding="utf-8") as file:
             events = [json.loads(line) for line in file]
         self.assertEqual([event["event"] for event in events], ["boot", "load", "publish", "publish"])
         self.assertEqual([event["trigger"] for event in events[2:]], ["api", "bundle"])
 
     def test_swaps_that_fail_lose_no_step_and_the_ledger_says_why(self):
-        server = subprocess.Popen([os.path.join(BINARIES, "kvr-serve"), *SMALL, "--socket", "s", "--check"],
-                                  env=self.environment, cwd=self.scratch, stdout=subprocess.PIPE, text=True)
-        self.addCleanup(server.kill)
-        self.assertIn("serving 2 layers", server.stdout.readline())
-        digest = json.loads(self.kvr("status", "s", "--json").stdout)["generation"]["digest"]
+        server = self.start("--check")
+        digest = self.status()["generation"]["digest"]
         for name, before, after, said in (
             ("broken", "float weights = 0;", "float weights = nothing;", "nothing"),
             ("wrong", "1.0f / weights", "1.5f / weights", "INCORRECT_NUMERICAL"),
@@ -171,11 +180,8 @@ class Serving(unittest.TestCase):
             done = self.kvr("swap", "s", "mla_sparse_decode", name)
             self.assertEqual(done.returncode, 1, done.stdout)
             self.assertIn(said, done.stderr)
-        status = json.loads(self.kvr("status", "s", "--json").stdout)
-        self.assertEqual(status["generation"]["digest"], digest)
-        server.send_signal(signal.SIGINT)
-        output, _ = server.communicate(timeout=60)
-        self.assertEqual(server.returncode, 0, output)
+        self.assertEqual(self.status()["generation"]["digest"], digest)
+        output = self.end(server)
         self.assertRegex(output, r"[1-9]\d* steps, .* 0 errors")
         self.assertRegex(output, r"steps checked, bit for bit: 0 wrong")
         listed = self.kvr("ledger", "ls", "--kind", "publication").stdout
