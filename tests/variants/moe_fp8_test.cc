@@ -12,6 +12,7 @@
 #include <limits>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/dtype.h"
@@ -354,14 +355,21 @@ TEST_F(MoeFp8, QualityCountsTheActiveExpertsOfThisRank) {
   EXPECT_NEAR(measure("mass_kept"), 5.0 / 6, 1e-12);
 }
 
-// A bundle holds all its files, and oea_stream does not extend topk, so the file is there twice.
-TEST(MoeFp8Routing, IsTheSameFileInBothBundlesThatHaveIt) {
-  const auto text = [](const std::string& variant) {
-    std::ifstream file(KVR_SOURCE_DIR "/variants/moe_decode_fp8/" + variant + "/routing.cuh");
+// A bundle holds all its files but those of what it extends. So a file of two that have no such
+// parent in common is there twice, and nothing but this keeps the two alike.
+TEST(MoeBundles, FilesThatTwoHaveAreTheSame) {
+  const auto text = [](const std::string& path) {
+    std::ifstream file(KVR_SOURCE_DIR "/variants/" + path);
     return std::string(std::istreambuf_iterator<char>(file), {});
   };
-  EXPECT_FALSE(text("topk").empty());
-  EXPECT_EQ(text("topk"), text("oea_stream"));
+  for (const auto& [one, other, name] :
+       {std::tuple("moe_decode_fp8/topk/", "moe_decode_fp8/oea_stream/", "routing.cuh"),
+        {"moe_decode_fp8/oea/", "moe_decode_fp8/oea_stream/", "together.cuh"},
+        {"moe_decode/topk/", "moe_decode_fp8/topk/", "segments.cuh"}}) {
+    SCOPED_TRACE(name);
+    EXPECT_FALSE(text(std::string(one) + name).empty());
+    EXPECT_EQ(text(std::string(one) + name), text(std::string(other) + name));
+  }
 }
 
 }  // namespace

@@ -21,7 +21,7 @@
 namespace moe {
 
 // The place of an expert among those of `groups`, from 1.
-KVR_DEVICE int Place(const Router& router, const float* scores, unsigned groups, int expert) {
+KVR_DEVICE int RankOf(const Router& router, const float* scores, unsigned groups, int expert) {
   const float own = Value(router, scores, expert);
   int better = 0;
   for (int e = kvr::LaneIndex(); e < router.num_experts; e += kvr::kWarpLanes) {
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(kWarps* kvr::kWarpLanes)
       for (; count < most; ++count) {
         const int next = ranking.Take();
         if (next < 0) break;
-        if (kLastPlace > 0 && moe::Place(router, scores, groups, next) > kLastPlace) break;
+        if (kLastPlace > 0 && moe::RankOf(router, scores, groups, next) > kLastPlace) break;
         if (lane == count) {
           expert = next;
           moe::MarkToken(masks, words, next, token);

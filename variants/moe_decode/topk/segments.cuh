@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the router leaves for the expert kernels: the (token, slot) pairs sorted by expert, as one
-// segment per active expert. In the workspace, int32:
+// segment per active expert, of the num_experts whose weights are here. In the workspace, int32:
 //
-//   [0]                  active experts
-//   [1 + s]              expert of segment s, ascending            s < num_experts
+//   [0]                    active experts
+//   [1 + s]                expert of segment s, ascending            s < num_experts
 //   [1 + num_experts + s]  its first pair; of the segment after the last: the number of pairs
 //
 // Within a segment pairs are in the order of their tokens, so every sum over them is too.

@@ -1,18 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// moe_route with opportunistic expert activation (arXiv 2511.02237), in one launch. A token first
-// takes its best experts, and then others that some token of the batch has taken: their weights are
-// read anyway, by this rank or another. variants/common/moe/oea.h states the algorithm.
-//
-// Block 0 routes; each other block meanwhile widens a token to bf16 (order.cuh).
-//
-//   1. Phase 1, a warp a token: scores, ranks, and the first kFirst experts, or as few as reach
-//      kMass thousandths of the scores' sum. Slots hold them, a bit each is in the base.
-//   2. After a barrier the base is complete. Phase 2 adds nothing to it, so what the step reads is
-//      fixed here.
-//   3. Phase 2, a warp a token: what is in the base and not yet taken, best first, until the token
-//      has kMost experts or the ranks end. Then the weights, over all that it took, and the marks.
-//   4. After a barrier the pairs of this rank are sorted by expert (align.cuh).
+// moe_route with opportunistic expert activation, in one launch. Block 0 routes (together.cuh) and
+// sorts the pairs of this rank by expert, as for any other choice (align.cuh); each other block
+// meanwhile widens a token to bf16 (order.cuh).
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
 
@@ -21,25 +11,9 @@
 #include "align.cuh"
 #include "order.cuh"
 #include "routing.cuh"
-
-namespace moe {
-
-// The place of an expert among those of `groups`, from 1.
-KVR_DEVICE int RankOf(const Router& router, const float* scores, unsigned groups, int expert) {
-  const float own = Value(router, scores, expert);
-  int better = 0;
-  for (int e = kvr::LaneIndex(); e < router.num_experts; e += kvr::kWarpLanes) {
-    const float value = Value(router, scores, e);
-    const bool before = value > own || (value == own && e < expert);
-    better += before && InGroups(router, groups, e) ? 1 : 0;
-  }
-  return 1 + static_cast<int>(__reduce_add_sync(kvr::kAllLanes, static_cast<unsigned>(better)));
-}
-
-}  // namespace moe
+#include "together.cuh"
 
 // Arguments as in topk's route.cu.
-// kMost 0: top_k. kMass 1000: kFirst alone counts. kLastPlace 0: the ranks' end.
 // Grid: 1 + num_tokens blocks.
 template <int kWarps, int kFirst, int kMost, int kMass, int kLastPlace, int kAcrossGroups>
 __global__ void __launch_bounds__(kWarps* kvr::kWarpLanes)
@@ -76,24 +50,8 @@ __global__ void __launch_bounds__(kWarps* kvr::kWarpLanes)
   for (int token = warp; token < num_tokens; token += kWarps) {
     int expert = -1;
     if (token < valid) {
-      moe::Score(router, routing_logits + int64_t{token} * num_experts, scores, values);
-      const unsigned groups = moe::KeptGroups(router, values);
-      float total = 0;
-      for (int e = lane; e < num_experts; e += kvr::kWarpLanes) {
-        if (!moe::InGroups(router, groups, e)) values[e] = -kvr::kInfinity;
-        total += scores[e];
-      }
-      const float wanted = kMass / 1000.0f * kvr::WarpSum(total);
-      moe::Ranking ranking(values, num_experts);
-      float mass = 0;
-      for (int i = 0; i < kFirst && (kMass == 1000 || mass < wanted); ++i) {
-        const int next = ranking.Take();
-        if (next < 0) break;
-        if (lane == i) expert = next;
-        mass += scores[next];
-      }
-      if (expert >= 0) atomicOr(&base[expert / 32], 1u << expert % 32);
-      __syncwarp();  // the scores are free for the next token
+      expert = moe::TakeFirst<kFirst, kMass>(router, routing_logits + int64_t{token} * num_experts,
+                                             scores, values, base);
     }
     if (lane < top_k) pair_expert[token * top_k + lane] = expert;
   }
@@ -105,25 +63,11 @@ __global__ void __launch_bounds__(kWarps* kvr::kWarpLanes)
     float weight = 0;
     if (token < valid) {
       moe::Score(router, routing_logits + int64_t{token} * num_experts, scores, values);
-      int count = __popc(__ballot_sync(kvr::kAllLanes, expert >= 0));
+      const int count = __popc(__ballot_sync(kvr::kAllLanes, expert >= 0));
       if (count < most) {
-        const bool all_groups = kAcrossGroups != 0 || n_group == 1;
-        const unsigned groups = all_groups ? kvr::kAllLanes : moe::KeptGroups(router, values);
-        for (int e = lane; e < num_experts; e += kvr::kWarpLanes) {
-          const bool allowed =
-              (base[e / kvr::kWarpLanes] >> lane & 1) != 0 && moe::InGroups(router, groups, e);
-          if (!allowed) values[e] = -kvr::kInfinity;
-        }
-        __syncwarp();
-        if (expert >= 0) values[expert] = -kvr::kInfinity;
-        __syncwarp();
-        moe::Ranking ranking(values, num_experts);
-        for (; count < most; ++count) {
-          const int next = ranking.Take();
-          if (next < 0) break;
-          if (kLastPlace > 0 && moe::RankOf(router, scores, groups, next) > kLastPlace) break;
-          if (lane == count) expert = next;
-        }
+        const unsigned groups = moe::OfferBase<kAcrossGroups>(router, base, expert, values);
+        moe::Ranking offered(values, num_experts);
+        expert = moe::TakeOffered<kLastPlace>(router, scores, groups, offered, count, most, expert);
       }
       weight = moe::Weight(router, scores, expert);
       __syncwarp();  // the scores are free for the next token

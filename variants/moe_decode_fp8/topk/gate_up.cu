@@ -13,10 +13,14 @@
 #include "segments.cuh"
 #include "tile.cuh"
 
-// x              [num_tokens, hidden], in the order of order.cuh; x_scale [hidden / 128,
-// num_tokens] w1             [num_local, 2 * inner, hidden]: up rows, then gate rows; w1_scale by
-// 128 x 128 alpha, beta, limit  [num_local] or null pair_token     [pairs] h              [pairs,
-// inner], in the order of order.cuh Grid: inner / kUpRows x most active experts.
+// x                  [num_tokens, hidden], in the order of order.cuh
+// x_scale            [hidden / 128, num_tokens]
+// w1                 [num_local, 2 * inner, hidden]: up rows, then gate rows
+// w1_scale           by blocks of 128 x 128
+// alpha, beta, limit [num_local] or null
+// pair_token         [pairs]
+// h                  [pairs, inner], in the order of order.cuh
+// Grid: inner / kUpRows x most active experts.
 template <int kUpRows, int kTokens, int kDepth, int kWarps, int kStages>
 __global__ void __launch_bounds__(kWarps* kvr::kWarpLanes)
     moe_gate_up(const __nv_bfloat16* x, const float* x_scale, const __nv_fp8_e4m3* w1,

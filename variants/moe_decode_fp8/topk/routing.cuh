@@ -2,7 +2,8 @@
 //
 // DeepSeek-V3's routing of one token by one warp, in float32: its scores, its groups, and its
 // experts in the order of their ranks. What is chosen of them, and by how many tokens at once, is
-// route.cu's.
+// up to the kernels: topk, oea and oea_stream. topk and oea_stream each have this file; a test
+// holds them equal.
 //
 // Everything here is called by a whole warp together, and gives every lane the same unless it says
 // otherwise. Of an array by expert in shared memory, lane l writes the elements e = l mod 32.
