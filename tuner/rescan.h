@@ -6,7 +6,9 @@
 //
 // A bundle extends what it names as a start of the process would find it: first in the place
 // itself, then in `roots`, on disk. `still` is asked for each variant that one of the place extends
-// from elsewhere: an error says that it is not what runs here.
+// from elsewhere: an error says that it is not what runs here. What runs here and extends one of
+// the place is read again with it, from its own place: kFailedPrecondition of `still` says that it
+// is no longer the same.
 //
 // Trust and every other check are those of plugins/scan.h. All or nothing: a rejected bundle of the
 // place is an error. So is an operation that the catalog does not know: it takes a new process.
@@ -29,12 +31,19 @@ namespace kvr {
 
 struct RescanOptions {
   std::vector<std::string> roots;  // where else parents are looked for, in this order
-  std::function<absl::Status(const Variant& parent)> still;         // null: whatever is there
+  std::function<absl::Status(const Variant&)> still;                // null: whatever is there
   std::function<absl::Status(const std::string& path)> check_load;  // null: none
 };
 
-absl::StatusOr<std::vector<VariantPtr>> RescanPlace(const std::string& place,
-                                                    const Catalog& catalog,
-                                                    const RescanOptions& options);
+struct Rescanned {
+  std::vector<VariantPtr> brought;   // by the place
+  std::vector<VariantPtr> children;  // from elsewhere: they extend one of these, and have changed
+};
+
+// The directory or library that a variant came from.
+std::string PlaceOf(const Variant& variant);
+
+absl::StatusOr<Rescanned> RescanPlace(const std::string& place, const Catalog& catalog,
+                                      const RescanOptions& options);
 
 }  // namespace kvr

@@ -53,7 +53,8 @@ struct SwapRequest {
                                // is no longer kept is built again, if it came through here
   std::string bundle;          // a bundle's directory or a plugin: what it brings replaces the
                                // variants of its names wherever these are selected, and is what
-                               // these names mean from then on (tuner/rescan.h)
+                               // these names mean from then on. What runs here and extends one
+                               // of these is read again with it (tuner/rescan.h)
 
   std::vector<Axes> keys;  // axes left out take the op's defaults
   bool verify = true;

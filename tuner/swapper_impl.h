@@ -21,6 +21,7 @@
 
 #include "jit/jit.h"
 #include "registry/generation.h"
+#include "tuner/rescan.h"
 #include "tuner/space.h"
 #include "tuner/swapper.h"
 #include "tuner/tune.h"
@@ -114,7 +115,7 @@ class Swapper::Impl {
   // The one that a selection file means: what was adopted, or what its place on disk holds now.
   absl::StatusOr<VariantPtr> FindMeasured(const std::string& op, const std::string& name,
                                           const Fingerprint& fingerprint, SwapPlan& plan);
-  absl::StatusOr<std::vector<VariantPtr>> Rescan(const std::string& place);
+  absl::StatusOr<Rescanned> Rescan(const std::string& place);
 
   // --- swapper_prove.cc: build, verify, canary.
   absl::Status Build(SwapPlan& plan);

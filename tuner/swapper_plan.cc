@@ -2,9 +2,7 @@
 //
 // What a swap selects: from a request to the next generation and the keys that it changes.
 #include <algorithm>
-#include <filesystem>
 #include <optional>
-#include <system_error>
 
 #include "core/names.h"
 #include "core/status.h"
@@ -13,7 +11,6 @@
 #include "registry/overrides.h"
 #include "registry/selection_file.h"
 #include "tuner/contest.h"
-#include "tuner/rescan.h"
 #include "tuner/swapper_impl.h"
 #include "tuner/worker/try_plugin.h"
 
@@ -53,16 +50,6 @@ Config Carried(const Config& config, const Variant& old, const Variant& now) {
 absl::Status OnlyTheProgramCan(const absl::Status& refused, std::string_view what) {
   return Error(refused.code(), what,
                "only its own options (approximate) can; a swap's --approximate states values");
-}
-
-// The directory or library that a variant came from.
-std::string PlaceOf(const Variant& variant) {
-  const size_t colon = variant.directory.rfind(':');
-  std::error_code error;
-  if (colon != std::string::npos && !std::filesystem::is_directory(variant.directory, error)) {
-    return variant.directory.substr(0, colon);
-  }
-  return variant.directory;
 }
 
 }  // namespace
@@ -221,9 +208,12 @@ absl::Status Swapper::Impl::PlanSelectionFile(const std::string& path, SwapPlan&
 
 absl::Status Swapper::Impl::PlanBundle(const std::string& place, SwapPlan& plan) {
   jit.Reload();  // what failed to compile before may do so no longer
-  KVR_ASSIGN_OR_RETURN(const std::vector<VariantPtr> brought, Rescan(place));
-  for (const VariantPtr& variant : brought) {
-    plan.adopted.push_back({variant, place});
+  KVR_ASSIGN_OR_RETURN(const Rescanned rescanned, Rescan(place));
+  for (const VariantPtr& variant : rescanned.brought) plan.adopted.push_back({variant, place});
+  for (const VariantPtr& child : rescanned.children) {
+    plan.adopted.push_back({child, PlaceOf(*child)});
+  }
+  for (const auto& [variant, from] : plan.adopted) {
     const Generation::Op* selections = plan.base->FindOp(variant->op);
     bool selected = false;
     if (selections != nullptr) {
@@ -336,8 +326,8 @@ absl::StatusOr<VariantPtr> Swapper::Impl::FindMeasured(const std::string& op,
   KVR_ASSIGN_OR_RETURN(const VariantPtr known, FindVariant(op, name));
   if (known->fingerprint == fingerprint) return known;
   const std::string place = PlaceOf(*known);
-  KVR_ASSIGN_OR_RETURN(const std::vector<VariantPtr> brought, Rescan(place));
-  for (const VariantPtr& variant : brought) {
+  KVR_ASSIGN_OR_RETURN(const Rescanned rescanned, Rescan(place));
+  for (const VariantPtr& variant : rescanned.brought) {
     if (variant->op != op || variant->name != name) continue;
     if (variant->fingerprint != fingerprint) break;
     plan.adopted.push_back({variant, place});
@@ -347,7 +337,7 @@ absl::StatusOr<VariantPtr> Swapper::Impl::FindMeasured(const std::string& op,
                "bring the variant that was measured");
 }
 
-absl::StatusOr<std::vector<VariantPtr>> Swapper::Impl::Rescan(const std::string& place) {
+absl::StatusOr<Rescanned> Swapper::Impl::Rescan(const std::string& place) {
   RescanOptions rescan;
   for (const auto& [name, kept] : adopted) rescan.roots.push_back(kept.place);
   for (std::string& root : PluginRoots(options.plugin_roots)) {

@@ -103,9 +103,9 @@ std::vector<VariantPtr> Replacements(const Arguments& arguments, const Catalog& 
   }
   std::vector<VariantPtr> all;
   for (const std::string& place : arguments.replacements) {
-    const absl::StatusOr<std::vector<VariantPtr>> some = RescanPlace(place, catalog, options);
+    const absl::StatusOr<Rescanned> some = RescanPlace(place, catalog, options);
     if (some.ok()) {
-      all.insert(all.end(), some->begin(), some->end());
+      all.insert(all.end(), some->brought.begin(), some->brought.end());
     } else {
       std::fprintf(stderr, "kvr-worker: %s\n", std::string(What(some.status())).c_str());
     }
