@@ -2,12 +2,14 @@
 //
 // The kvr command: declares the subcommands, runs the one chosen.
 #include <algorithm>
+#include <memory>
 #include <new>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cli/command.h"
+#include "cli/help.h"
 #include "core/names.h"
 #include "core/status.h"
 
@@ -47,6 +49,7 @@ absl::Status UnknownSubcommand(const CLI::App& app, const std::vector<std::strin
 int main(int argc, char** argv) {
   using namespace kvr::cli;
   CLI::App app("KVR: compile, prove, tune and launch kernel variants at run time", "kvr");
+  app.formatter(std::make_shared<HelpText>());
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("kvr ") + KVR_VERSION);
   Commands commands;
