@@ -81,9 +81,9 @@ std::string QualityLine(absl::Span<const QualityMeasure> measures) {
 std::string WorstErrorText(absl::Span<const QualityMeasure> measures) {
   double worst = -1;
   for (const QualityMeasure& measure : measures) {
-    if (std::string_view(measure.name).ends_with(kRelativeError)) {
-      worst = std::max(worst, measure.value);
-    }
+    if (!std::string_view(measure.name).ends_with(kRelativeError)) continue;
+    if (!std::isfinite(measure.value)) return "no bound";
+    worst = std::max(worst, measure.value);
   }
   return worst < 0 ? "-" : absl::StrFormat("%.3g %%", 100 * worst);
 }

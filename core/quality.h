@@ -24,7 +24,8 @@ absl::StatusOr<std::vector<QualityMeasure>> ParseQuality(std::string_view text);
 // For people: "y.cosine_difference 0.00012, rows_changed 0.5", three digits each.
 std::string QualityLine(absl::Span<const QualityMeasure> measures);
 
-// The largest relative error of any output, in percent, for tables: "1.25 %"; "-": there is none.
+// The largest relative error of any output, in percent, for tables: "1.25 %"; "-": there is none;
+// "no bound": one is not finite, as where the exact output is all zeros and this one is not.
 std::string WorstErrorText(absl::Span<const QualityMeasure> measures);
 
 // The mean of each figure over several rounds, in the order of the first.

@@ -49,6 +49,9 @@ TEST(Quality, ShortForms) {
       {"y.relative_error", 0.01234}, {"z.relative_error", 0.2}, {"relative_error", 5}};
   EXPECT_EQ(WorstErrorText(measures), "20 %");
   EXPECT_EQ(WorstErrorText({{"kept", 1}}), "-");
+  for (const double none : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    EXPECT_EQ(WorstErrorText({{"y.relative_error", 0.1}, {"z.relative_error", none}}), "no bound");
+  }
   EXPECT_EQ(QualityLine({{"y.relative_error", 0.012345}, {"kept", 1}}),
             "y.relative_error 0.0123, kept 1");
 }
