@@ -12,6 +12,16 @@ std::string_view SemanticsName(Semantics semantics) {
   return semantics == Semantics::kExact ? "exact" : "approximate";
 }
 
+// Where its files lie: in its bundle, or in one that it extends.
+Json FilesOf(const Variant& variant) {
+  Json files = Json::array();
+  for (const auto* some : {&variant.sources, &variant.headers}) {
+    for (const SourceFile& file : *some) files.push_back(file.path);
+  }
+  for (const PrebuiltBinary& cubin : variant.cubins) files.push_back(cubin.file.path);
+  return files;
+}
+
 absl::StatusOr<int> RunList(const GlobalOptions& global, const std::string& only) {
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform,
                        OpenPlatform(global, /*name_refused=*/false));
@@ -37,6 +47,7 @@ absl::StatusOr<int> RunList(const GlobalOptions& global, const std::string& only
                           {"baseline", variant->is_baseline},
                           {"extends", variant->extends},
                           {"targets", variant->targets},
+                          {"files", FilesOf(*variant)},
                           {"fingerprint", variant->fingerprint.Hex()}});
       std::string targets;
       for (const std::string& target : variant->targets)

@@ -120,6 +120,11 @@ class Kvr(unittest.TestCase):
         self.assertLessEqual({"baseline", "batch_key", "w8", "s3"}, set(names))
         for variant in ops[OP]:
             self.assertLessEqual({"name", "semantics", "plugin", "version", "state"}, set(variant))
+        cluster = {variant["name"]: variant for variant in ops["mla_sparse_decode_fp8_v32"]}["cluster"]
+        self.assertEqual(cluster["extends"], "mla_sparse_decode_fp8/cluster")
+        bundles = {os.path.basename(file): file.split(":")[1] for file in cluster["files"]}
+        self.assertEqual(bundles["row.cuh"], "mla_sparse_decode_fp8_v32/cluster/row.cuh")
+        self.assertEqual(bundles["decode.cu"], "mla_sparse_decode_fp8/cluster/decode.cu")
 
     def test_compile_hits_the_cache_the_second_time(self):
         fresh = dict(self.environment, KVR_CACHE_DIR=os.path.join(self.scratch, "fresh"))
