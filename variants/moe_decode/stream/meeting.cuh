@@ -2,9 +2,17 @@
 //
 // Where the warps' sums of a turn meet. Each multiplying warp leaves its part in a cell of the
 // turn's slot; a finishing warp adds the cells, in the order of the depth whoever filled them.
-// A slot serves every kSlots-th turn. Finishing takes long now and then (a release waits for
-// memory) and would hold up a warp that has weights to multiply, so it is the work of warps that
-// have none.
+// A slot serves every kSlots-th turn. Finishing would hold up a warp that has weights to multiply,
+// so it is the work of warps that have none.
+//
+// Hand-overs:
+//   full   every lane writes its cell, __syncwarp, then one lane's arrival (release) is for the
+//          warp; every lane of the finishing warp waits (acquire). kWarps arrivals a turn, whoever
+//          gives to it, and none of the next turn before `next` says so: a phase is a turn.
+//   next   every lane of the finishing warp has read its cells, __syncwarp, then one stores the
+//          turn that comes (release); every lane that writes a cell has loaded it (acquire). Only
+//          turns whose parts have all been left move it on, so no waiting warp misses its number.
+// compute-sanitizer's racecheck follows neither __syncwarp before one lane's arrival nor `next`.
 #pragma once
 
 #include <kvr/device.cuh>

@@ -8,6 +8,10 @@
 //
 // A hidden layer says of itself whether it is there: moe_prepare fills it with kAbsent, and it is
 // written and read 16 bytes at a time. So nobody counts, and nobody waits for stores to arrive.
+// Each 16 bytes are one access to their place, relaxed and of the GPU's scope (b128: the four parts
+// of a vector would be four): they hold the flag and all that it stands for, so there is nothing to
+// order, and who has seen them once sees them again. kAbsent is of this launch: moe_prepare begins
+// after the launch before has ended, and no thread looks at the hidden layer before WaitForPrimary.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -6,6 +6,15 @@
 // All rings together are the bytes that a block keeps in flight.
 //
 // A piece is posted before its weights arrive, so that its tokens can be fetched meanwhile.
+//
+// What hands a stage over, each an mbarrier with one arrival a use; its readers have seen phase n
+// before phase n + 1 can begin, so that a parity tells phases apart with any number of stages:
+//   posted   the filling lane has written the piece (release); all lanes of the warp look (acquire)
+//   arrived  the copy's bytes are there; its waiters may read them, as for any bulk copy
+//   free     the warp's reads are over: each lane's fence, then __syncwarp, then one arrives for
+//            all; the lane that sees it starts the next copy. The fence is between the proxies:
+//            arriving and waiting order ordinary accesses, but a copy writes through another proxy,
+//            and compiled code may arrive while its loads are still under way.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -94,6 +103,7 @@ struct Ring {
     }
     // The warp has read all it wants of the current piece.
     KVR_DEVICE void Release() {
+      kvr::FenceAsyncProxy();
       __syncwarp();
       if (kvr::LaneIndex() == 0) kvr::Arrive(&storage.free[stage]);
     }

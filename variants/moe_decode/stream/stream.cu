@@ -183,7 +183,7 @@ __global__ void __launch_bounds__((kWarps + 1 + kFinishers) * kvr::kWarpLanes, 1
       }
     }
   }
-  __syncthreads();
+  __syncthreads();  // partial sums are there, whichever memory they are in
 
   // 5. The block's rows of the output.
 #pragma unroll 1

@@ -18,7 +18,9 @@
 // turns begin where the one before ended: all warps have equally much.
 //
 // A block takes its share by a ticket and, when it is done, looks for one that nobody took. So
-// whoever waits for a hidden layer waits for blocks that run, however few of them do.
+// whoever waits for a hidden layer waits for blocks that run, however few of them do: down turns
+// are filled when no share is left to take, and gate_up turns, which wait for no other block, are
+// before them in every ring.
 #pragma once
 
 #include <kvr/device.cuh>

@@ -5,6 +5,14 @@
 // A slot serves every kSlots-th turn. Finishing takes long now and then (a release waits for
 // memory) and would hold up a warp that has weights to multiply, so it is the work of warps that
 // have none.
+//
+// Hand-overs:
+//   full   every lane writes its cell, __syncwarp, then one lane's arrival (release) is for the
+//          warp; every lane of the finishing warp waits (acquire). kWarps arrivals a turn, whoever
+//          gives to it, and none of the next turn before `next` says so: a phase is a turn.
+//   next   every lane of the finishing warp has read its cells, __syncwarp, then one stores the
+//          turn that comes (release); every lane that writes a cell has loaded it (acquire). Only
+//          turns whose parts have all been left move it on, so no waiting warp misses its number.
 #pragma once
 
 #include <kvr/device.cuh>

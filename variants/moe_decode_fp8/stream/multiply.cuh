@@ -36,7 +36,10 @@ struct Layers {
   int num_tokens, hidden, inner;
 };
 
-// Which leading segments are known to have their hidden layer.
+// Which leading segments are known to have their hidden layer. Their values are ordinary stores of
+// a finishing warp, __syncwarp, then one lane's AddRelease; here some lane loads the count with
+// acquire, and __syncwarp makes what it saw known to the lanes that read. Counts are of this
+// launch: moe_prepare clears them, after the launch before has ended.
 struct Readiness {
   const int* done;  // [num_local]: gate_up turns of a segment that are done
   const Table& table;

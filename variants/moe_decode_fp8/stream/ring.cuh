@@ -4,6 +4,11 @@
 // the tensor memory accelerator. Nobody but the warp touches it: it waits for a stage, multiplies,
 // and fills the stage again with the piece that is kStages further on its way. All warps' rings
 // together are the bytes that a block keeps in flight.
+//
+// A stage is filled again when each lane has passed a fence behind its reads of it, and all have
+// met: a copy writes through another proxy than loads read through, and could overtake those that
+// are still under way.
+// `arrived` has one arrival a use, and the warp waits for every one, so a parity is enough.
 #pragma once
 
 #include <kvr/device.cuh>
@@ -54,6 +59,7 @@ struct Ring {
   // Starts the copy of a piece into the current stage, which the whole warp is done with, and turns
   // to the stage after it.
   KVR_DEVICE void Fill(const Piece& piece) {
+    kvr::FenceAsyncProxy();
     __syncwarp();
     if (kvr::LaneIndex() == 0) {
       storage.pieces[stage] = piece;
