@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <unordered_map>
 
@@ -308,19 +309,19 @@ absl::StatusOr<Built> Jit::Build(const OpSpec& op, const Variant& variant, const
   }
   if (leader) {
     // Whatever happens, the threads that wait for this flight must be told.
-    std::string thrown;
+    const auto thrown = [&](absl::StatusCode code, const std::string& what, std::string_view fix) {
+      flight->binary = nullptr;
+      flight->status = Error(code, "the compiler or the cache threw: " + what, fix);
+    };
+    constexpr std::string_view kReport = "report this with the variant's bundle";
     try {
       state_->Fly(*prepared, target, flight.get());
+    } catch (const std::bad_alloc& e) {
+      thrown(absl::StatusCode::kResourceExhausted, e.what(), "free memory, then try again");
     } catch (const std::exception& e) {
-      thrown = e.what();
+      thrown(absl::StatusCode::kInternal, e.what(), kReport);
     } catch (...) {
-      thrown = "something that is no std::exception";
-    }
-    if (!thrown.empty()) {
-      flight->binary = nullptr;
-      flight->status =
-          Error(absl::StatusCode::kInternal, "the compiler or the cache threw: " + thrown,
-                "report this with the variant's bundle");
+      thrown(absl::StatusCode::kInternal, "something that is no std::exception", kReport);
     }
     {
       // The flight leaves the map only now that the cache, or the failure, answers for it: whoever
@@ -329,7 +330,9 @@ absl::StatusOr<Built> Jit::Build(const OpSpec& op, const Variant& variant, const
       state_->stats.compiles += flight->compiled;
       if (!flight->status.ok()) {
         ++state_->stats.failures;
-        state_->failures.emplace(key, flight->status);
+        if (!absl::IsResourceExhausted(flight->status)) {
+          state_->failures.emplace(key, flight->status);
+        }
       }
       state_->flights.erase(key);
     }

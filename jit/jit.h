@@ -14,9 +14,9 @@
 // Threading: all functions may be called concurrently. One compile per key across threads: others
 // wait for it and share its outcome; across processes too where the cache's lock can be had. A
 // failure reaches every waiter and is remembered, so asking again fails at once with the same
-// message, until Reload. Of all callers together so many compilers run at a time as there are
-// processors, in the order in which they were asked; who waits for another's compile holds none of
-// these places.
+// message, until Reload; but not that memory ran out (kResourceExhausted). Of all callers together
+// so many compilers run at a time as there are processors, in the order in which they were asked;
+// who waits for another's compile holds none of these places.
 // Capture safety: Build is illegal while a stream captures; callers ask the device first.
 #pragma once
 

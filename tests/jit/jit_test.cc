@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <new>
 #include <stdexcept>
 #include <thread>
 
@@ -43,6 +44,7 @@ class TextCompiler : public Compiler {
       return Error(absl::StatusCode::kInvalidArgument, "no 64", "say 128");
     if (throws) throw std::runtime_error("boom");
     if (throws_a_number) throw 7;
+    if (memory_runs_out) throw std::bad_alloc();
     CompiledUnit out;
     out.bytes = unit.text;
     for (const UnitHeader& header : unit.headers) out.bytes += *header.content;
@@ -51,7 +53,7 @@ class TextCompiler : public Compiler {
   }
 
   std::string identity_ = "text 1", options_ = "none";
-  bool throws = false, throws_a_number = false;
+  bool throws = false, throws_a_number = false, memory_runs_out = false;
   static inline std::atomic<int> compiles{0}, most_inside{0};
 
  private:
@@ -244,6 +246,15 @@ TEST_F(JitTest, TellsEveryWaiterOfWhateverIsThrown) {
   // Its place is free again.
   parts.compiler->throws_a_number = false;
   parts.jit->Reload();
+  EXPECT_FALSE(Build(*parts.jit).cache_hit);
+}
+
+TEST_F(JitTest, TriesAgainWhereMemoryRanOut) {
+  Parts parts = MakeJit(dir_ / "sdk", nullptr);
+  parts.compiler->memory_runs_out = true;
+  const auto built = parts.jit->Build(ScaleOp(), ScaleVariant(), kConfig, "host");
+  EXPECT_EQ(built.status().code(), absl::StatusCode::kResourceExhausted) << built.status();
+  parts.compiler->memory_runs_out = false;
   EXPECT_FALSE(Build(*parts.jit).cache_hit);
 }
 
