@@ -24,10 +24,13 @@ EpochSlot* TakeSlot() {
   return slot;
 }
 
+constinit thread_local bool slot_returned = false;
+
 struct ThreadSlot {
   EpochSlot* slot = TakeSlot();
   ~ThreadSlot() {
     epoch_internal::thread_slot = nullptr;
+    slot_returned = true;
     slot->taken.store(false, std::memory_order_release);
   }
 };
@@ -50,9 +53,11 @@ std::atomic<uint64_t> global{1};
 constinit thread_local EpochSlot* thread_slot = nullptr;
 
 EpochSlot* RegisterThread() {
+  // A destructor that runs after the slot's, of another thread_local or of a static, launches:
+  // another slot, which nobody returns.
+  if (slot_returned) return thread_slot = TakeSlot();
   static thread_local ThreadSlot mine;
-  thread_slot = mine.slot;
-  return thread_slot;
+  return thread_slot = mine.slot;
 }
 
 }  // namespace epoch_internal

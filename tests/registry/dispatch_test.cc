@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <thread>
 #include <utility>
 
@@ -93,6 +94,38 @@ TEST(Dispatch, RegistriesTakeTurnsOnOneThread) {
     }
     EXPECT_EQ(kept.device->counters().launches, 3 * i);
   }
+}
+
+// Made before the thread's first launch, so it goes after all that a launch made for the thread.
+struct Last {
+  ~Last() {
+    if (launch != nullptr) launch();
+  }
+  std::function<void()> launch;
+};
+
+TEST(Dispatch, ADestructorAtTheEndOfItsThreadMayLaunch) {
+  World world;
+  const auto dispatcher = world.Dispatch();
+  ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
+  const AxpyTensors tensors(1000);
+  int launched = 0;
+  const auto launch = [&] {
+    launched += dispatcher->Launch("axpy", tensors.views, kDefaultStream).ok();
+  };
+  for (int i = 0; i < 2; ++i) {
+    std::thread([&] {
+      static thread_local Last last;
+      last.launch = [&] {
+        launch();
+        launch();
+      };
+      launch();
+    }).join();
+  }
+  EXPECT_EQ(launched, 6);
+  EXPECT_EQ(world.device->counters().launches, 6);
+  EXPECT_TRUE(dispatcher->Publish(world.Select({{1000, "wide"}})).ok());
 }
 
 TEST(Dispatch, AShapeAfterARefusedLaunchIsReadAnew) {
