@@ -104,10 +104,10 @@ struct Dispatcher::Impl {
   void TellFailure(PublicationRecord why);
   void Tell(const PublicationRecord& why);
   absl::StatusOr<GenerationPtr> FindKept(std::string_view digest);
-  // Adds `shapes` of op `op`, of what is in memory, to what the kept generations serve. `loading`
-  // is held.
-  void LoadForKept(int op, const std::vector<AxisVector>& shapes, int64_t* workspace_bytes,
-                   const Loader::Builds& builds);
+  struct Kept;
+  // Adds `shapes` of op `op`, of what is in memory, to what these serve. `loading` is held.
+  void LoadForKept(int op, const std::vector<AxisVector>& shapes, const Loader::Builds& builds,
+                   int64_t* workspace_bytes, Kept* zero_next, std::vector<Kept>* kept_next);
   // Lets the loader forget what no table needs. `loading` is held.
   void Sweep();
   // Drops what is retired and held by nobody, and outgrown buffers. No lock is held: unloading and

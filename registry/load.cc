@@ -173,12 +173,16 @@ absl::StatusOr<LoadReport> Dispatcher::Load(std::string_view op, absl::Span<cons
   for (const AxisVector& shape : wanted.axes) {
     if (table->shapes.count(shape) > 0) ready.push_back(shape);
   }
-  impl_->LoadForKept(found->index, ready, &workspace_bytes, builds);
+  Impl::Kept zero = impl_->zero;
+  std::vector<Impl::Kept> kept = impl_->kept;
+  impl_->LoadForKept(found->index, ready, builds, &workspace_bytes, &zero, &kept);
 
   const std::lock_guard<std::mutex> state(impl_->state);
   auto next = std::make_shared<Snapshot>(*impl_->owner);  // streams may have come meanwhile
   KVR_ASSIGN_OR_RETURN(next->streams, impl_->pool.Grow(workspace_bytes, nullptr));
   next->ops[found->index] = std::move(table);
+  impl_->zero = std::move(zero);
+  impl_->kept = std::move(kept);
   impl_->Swap(std::move(next));
   report.workspace_bytes = impl_->pool.capacity();
   return report;

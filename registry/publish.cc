@@ -124,8 +124,8 @@ absl::StatusOr<LoadReport> Dispatcher::Impl::Publish(GenerationPtr next, Publica
 }
 
 void Dispatcher::Impl::LoadForKept(int op, const std::vector<AxisVector>& shapes,
-                                   int64_t* workspace_bytes, const Loader::Builds& builds) {
-  // `kept` and `zero` change under `loading` and `state`: one of them is enough to read them.
+                                   const Loader::Builds& builds, int64_t* workspace_bytes,
+                                   Kept* zero_next, std::vector<Kept>* kept_next) {
   const auto load = [&](Kept& of) {
     auto next = std::make_shared<Snapshot>(*of.snapshot);
     auto table = std::make_shared<OpTable>(*next->ops[op]);
@@ -141,11 +141,10 @@ void Dispatcher::Impl::LoadForKept(int op, const std::vector<AxisVector>& shapes
     }
     next->ops[op] = std::move(table);
     next->version = NextVersion();
-    const std::lock_guard<std::mutex> lock(state);
     of = {std::move(next), std::move(ready)};
   };
-  if (!IsCurrent(*zero.snapshot)) load(zero);
-  for (Kept& generation : kept) load(generation);
+  if (!IsCurrent(*zero_next->snapshot)) load(*zero_next);
+  for (Kept& generation : *kept_next) load(generation);
 }
 
 absl::StatusOr<std::shared_ptr<const Snapshot>> Dispatcher::Impl::SnapshotOf(

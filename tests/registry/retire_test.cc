@@ -207,6 +207,40 @@ TEST_F(Retirement, AGuardElsewhereHoldsItBackAndNothingElse) {
   EXPECT_EQ(modules(), 2 + Dispatcher::kKeptGenerations);
 }
 
+TEST_F(Retirement, ALoadThatFindsNoRoomChangesNothingForTheHistoryEither) {
+  ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
+  // Of two keys one is loaded: the other's binary is not in memory.
+  const OpSpec& spec = world.catalog.ops()[0]->spec();
+  GenerationBuilder two(*Of(0));
+  const Selection other{.variant = *world.catalog.Find("axpy", "seeded"),
+                        .config = {{"BLOCK", 64}, {"CTAS", 1024}, {"SEED", 7}}};
+  const KeyPolicy& policy = Of(0)->FindOp("axpy")->policy;
+  ASSERT_TRUE(two.Select("axpy", policy.Bucket(*ResolveAxes(spec, {{"n", 70'000}})), other).ok());
+  const GenerationPtr old = two.Build(1);
+  ASSERT_TRUE(dispatcher->Publish(old).ok());
+  ASSERT_TRUE(dispatcher->Publish(Of(1)).ok());
+
+  const Stream stream = *device.CreateStream();
+  ASSERT_TRUE(dispatcher->PrepareStream(stream).ok());
+  ASSERT_TRUE(device.BeginCapture(stream, CaptureMode::kGlobal).ok());
+  const auto scope = dispatcher->OpenCapture(stream);
+  ASSERT_TRUE(scope.ok()) << scope.status();
+  const AxpyTensors tensors(1000);
+  ASSERT_TRUE(dispatcher->Launch("axpy", tensors.views, stream).ok());
+  absl::StatusOr<GraphBinding> binding = (*scope)->Finish();
+  ASSERT_TRUE(binding.ok()) << binding.status();
+  const auto graph = device.EndCapture(stream, /*keep_graph=*/true);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+
+  device.allocate = absl::ResourceExhaustedError("out of memory");
+  EXPECT_FALSE(dispatcher->Load("axpy", {{{"n", 70'000}}}).ok());
+  EXPECT_EQ(dispatcher->served().size(), 1u);
+  EXPECT_TRUE(binding->Apply((*graph)->exec(), old->digest()).ok())
+      << "it serves all that is loaded";
+  device.allocate = absl::OkStatus();
+  device.DestroyStream(stream);
+}
+
 // --- failed publications: what served serves on, the journal says why, nothing is left over
 
 struct FailedPublication : public Retirement {
