@@ -10,9 +10,9 @@
 //   async_copy.cuh  16-byte copies, global to shared, in committed groups
 //   fp8.cuh         e4m3 and UE8M0, widened
 //   matrix.cuh      ldmatrix and mma m16n8k16, with the fragments' layout
-//   numeric.cuh     exp2, log2, pairs of bf16 and f16
+//   numeric.cuh     exp2, log2, ordered keys, pairs of bf16 and f16
 //   vector.cuh      wide loads and stores
-//   warp.cuh        reductions over a warp or parts of it
+//   warp.cuh        reductions over a warp or parts of it, prefix sums
 //
 // Not among them, for such kernels: hopper.cuh, cluster.cuh, wgmma.cuh.
 #pragma once

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Numbers: base-2 exponential and logarithm, and pairs of 16-bit floats in one register, the form
-// that fragments (matrix.cuh) take. Conversions round to nearest even.
+// Numbers: base-2 exponential and logarithm, integers that order as floats do, and pairs of 16-bit
+// floats in one register, the form that fragments (matrix.cuh) take. Conversions round to nearest
+// even.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -37,6 +38,14 @@ KVR_DEVICE float Log2(float x) {
   asm("lg2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
   return y;
 #endif
+}
+
+// Orders as the values do, -0 and 0 as equal, and is above 0 for every number: one
+// __reduce_max_sync finds a warp's largest, and 0 is free to mean none. A NaN comes first or last,
+// by its sign.
+KVR_DEVICE uint32_t OrderedKey(float value) {
+  const uint32_t bits = __float_as_uint(value + 0.0f);  // -0 becomes 0
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
 // Two bf16 values: `low` in bits 0...15.

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -183,6 +184,35 @@ TEST(HostKernels, ShufflesWithinWarps) {
     EXPECT_EQ(o[4], base + (lane ^ 16));
     EXPECT_EQ(o[5], lane < 16 ? (t ^ 1) : (t ^ 2));
     EXPECT_EQ(sums[t], 32 * base + 496);
+  }
+}
+
+TEST(HostKernels, OrderedKeysOrderAsTheirValuesAndPrefixSumsCountTheLanesBefore) {
+  HostKernel kernel(R"(
+    #include <kvr/device.cuh>
+    __global__ void k(const float* values, unsigned* keys, int* sums) {
+      const int t = threadIdx.x;
+      keys[t] = kvr::OrderedKey(values[t]);
+      sums[t] = kvr::WarpPrefixSum(t % 7 - 2);
+    })",
+                    "k");
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  std::vector<float> values = {-kInfinity, -3e38f, -1, -0x1p-149f, -0.0f,    0,
+                               0x1p-149f,  0.5f,   1,  3e38f,      kInfinity};
+  const size_t count = values.size();
+  values.resize(64, 2);
+  std::vector<unsigned> keys(64);
+  std::vector<int> sums(64);
+  ASSERT_EQ(kernel.Run({1}, {64}, 0, values.data(), keys.data(), sums.data()), absl::OkStatus());
+  for (size_t i = 0; i < count; ++i) {
+    EXPECT_GT(keys[i], 0u) << values[i];
+    for (size_t j = 0; j < count; ++j) {
+      EXPECT_EQ(keys[i] < keys[j], values[i] < values[j]) << values[i] << " " << values[j];
+    }
+  }
+  for (int t = 0, sum = 0; t < 64; ++t) {
+    sum = (t % 32 == 0 ? 0 : sum) + t % 7 - 2;
+    EXPECT_EQ(sums[t], sum) << t;
   }
 }
 

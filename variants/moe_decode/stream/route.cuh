@@ -3,6 +3,7 @@
 // Which experts a token takes, by one warp, in registers: lane l holds experts l, l + 32, ...
 // Ranking needs only comparisons, so values become unsigned keys of the same order, and one
 // instruction finds a warp's largest. Key 0: no expert, or one that is taken or out of its groups.
+// Logits and biases are numbers: a NaN among them would rank first or last, by its sign.
 #pragma once
 
 #include <kvr/device.cuh>
@@ -31,13 +32,6 @@ struct Chosen {
   float score;
 };
 inline constexpr int kMostChosen = kvr::kWarpLanes;
-
-// Orders as the values do; above 0 for every number. Logits and biases are numbers: a NaN among
-// them would rank first or last, by its sign.
-KVR_DEVICE uint32_t OrderedKey(float value) {
-  const uint32_t bits = __float_as_uint(value + 0.0f);  // -0 and 0 are equal
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
 
 // Experts l, l + 32, ... of a token; those that there are not stay -infinity.
 template <int kOwn>
@@ -92,7 +86,7 @@ KVR_DEVICE bool GroupKept(const Router& router, const float* values) {
       second = fmaxf(second, fminf(first, values[e]));
       first = fmaxf(first, values[e]);
     }
-    key = OrderedKey(first + second);
+    key = kvr::OrderedKey(first + second);
   }
   bool kept = false;
 #pragma unroll 1
@@ -119,7 +113,7 @@ KVR_DEVICE void Keys(const Router& router, const float (&scores)[kOwn], float* s
     const int e = lane + i * kvr::kWarpLanes;
     const bool there = e < router.num_experts;
     values[i] = scores[i] + (there && router.bias != nullptr ? router.bias[e] : 0);
-    keys[i] = there ? OrderedKey(values[i]) : 0;
+    keys[i] = there ? kvr::OrderedKey(values[i]) : 0;
   }
   if (router.n_group == 1) return;
   const int size = router.num_experts / router.n_group;

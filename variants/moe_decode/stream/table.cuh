@@ -72,12 +72,7 @@ struct Table {
     for (int chunk = kvr::WarpIndex(); chunk * kvr::kWarpLanes < num_experts; chunk += warps) {
       const int e = chunk * kvr::kWarpLanes + lane;
       const unsigned own = e < num_experts ? Count(e) : 0;
-      unsigned through = own;
-#pragma unroll
-      for (int lanes = 1; lanes < kvr::kWarpLanes; lanes *= 2) {
-        const unsigned before = __shfl_up_sync(kvr::kAllLanes, through, lanes);
-        if (lane >= lanes) through += before;
-      }
+      const unsigned through = kvr::WarpPrefixSum(own);
       if (e < num_experts) begins[e] = through - own;
       if (lane == kvr::kWarpLanes - 1) totals[chunk] = through;
     }

@@ -37,11 +37,7 @@ KVR_DEVICE void SortPairs(const unsigned* masks, const int* expert_ids, int num_
       for (int word = 0; word < words && expert < num_experts; ++word) {
         count += __popc(masks[expert * words + word]);
       }
-      int through = count;  // of this lane and those before
-      for (int lanes = 1; lanes < kvr::kWarpLanes; lanes *= 2) {
-        const int before = __shfl_up_sync(kvr::kAllLanes, through, lanes);
-        if (lane >= lanes) through += before;
-      }
+      const int through = kvr::WarpPrefixSum(count);  // of this lane and those before
       const unsigned busy = __ballot_sync(kvr::kAllLanes, count > 0);
       if (expert < num_experts) begins[expert] = pairs + through - count;
       if (count > 0) {

@@ -3,7 +3,8 @@
 // Which experts a token takes, by one warp, in registers: lane l holds experts l, l + 32, ...
 // DeepSeek-V3's routing: sigmoid scores, chosen by score + bias within the best groups. Ranking
 // needs only comparisons, so values become unsigned keys of the same order, and one instruction
-// finds a warp's largest. Key 0: no expert, or one that is taken or out of its groups.
+// finds a warp's largest. Key 0: no expert, or one that is taken or out of its groups. Logits and
+// biases are numbers: a NaN among them would rank first or last, by its sign.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -25,13 +26,6 @@ struct Choice {
   float weight;
 };
 
-// Orders as the values do; above 0 for every number. Logits and biases are numbers: a NaN among
-// them would rank first or last, by its sign.
-KVR_DEVICE uint32_t OrderedKey(float value) {
-  const uint32_t bits = __float_as_uint(value + 0.0f);  // -0 and 0 are equal
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
 // Lane g: whether group g is among the topk_group best, by the sum of its two best values.
 // values: [num_experts] in shared memory.
 KVR_DEVICE bool GroupKept(const Router& router, const float* values) {
@@ -47,7 +41,7 @@ KVR_DEVICE bool GroupKept(const Router& router, const float* values) {
       second = fmaxf(second, fminf(first, value));
       first = fmaxf(first, value);
     }
-    key = OrderedKey(first + second);
+    key = kvr::OrderedKey(first + second);
   }
   bool kept = false;
 #pragma unroll 1
@@ -78,7 +72,7 @@ KVR_DEVICE Choice Choose(const Router& router, int token, float* values) {
     if (e >= router.num_experts) continue;
     scores[i] = 1 / (1 + kvr::Exp2(-logits[e] * kvr::kLog2E));
     const float value = scores[i] + __bfloat162float(router.bias[e]);
-    keys[i] = OrderedKey(value);
+    keys[i] = kvr::OrderedKey(value);
     values[e] = value;
   }
   if (router.n_group > 1) {

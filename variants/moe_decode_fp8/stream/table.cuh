@@ -67,12 +67,7 @@ struct Table {
       for (int word = 0; word < words && e < num_local; ++word) {
         count += __popc(masks[e * words + word]);
       }
-      int through = count;  // of this lane and those before
-#pragma unroll
-      for (int lanes = 1; lanes < kvr::kWarpLanes; lanes *= 2) {
-        const int before = __shfl_up_sync(kvr::kAllLanes, through, lanes);
-        if (lane >= lanes) through += before;
-      }
+      const int through = kvr::WarpPrefixSum(count);  // of this lane and those before
       const unsigned busy = __ballot_sync(kvr::kAllLanes, count > 0);
       if (e < num_local) begins[e] = pairs + through - count;
       if (count > 0) {

@@ -15,12 +15,6 @@
 
 namespace moe {
 
-// Orders as the values do; above 0 for every number. One instruction finds a warp's largest.
-KVR_DEVICE uint32_t OrderedKey(float value) {
-  const uint32_t bits = __float_as_uint(value + 0.0f);  // -0 and 0 are equal
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
 struct Router {
   const __nv_bfloat16* bias;  // [num_experts]
   int num_experts, top_k, n_group, topk_group;
@@ -57,7 +51,7 @@ KVR_DEVICE unsigned KeptGroups(const Router& router, const float* values) {
       second = fmaxf(second, fminf(first, value));
       first = fmaxf(first, value);
     }
-    key = OrderedKey(first + second);
+    key = kvr::OrderedKey(first + second);
   }
   unsigned kept = 0;
   for (int i = 0; i < router.topk_group; ++i) {
@@ -85,7 +79,7 @@ class Ranking {
   // -1: there is none left.
   KVR_DEVICE int Take() {
     const uint32_t best = __reduce_max_sync(kvr::kAllLanes, key_);
-    if (best <= OrderedKey(-kvr::kInfinity)) return -1;
+    if (best <= kvr::OrderedKey(-kvr::kInfinity)) return -1;
     const unsigned own = key_ == best ? static_cast<unsigned>(place_) : ~0u;
     const int expert = static_cast<int>(__reduce_min_sync(kvr::kAllLanes, own));
     if (expert % kvr::kWarpLanes == kvr::LaneIndex()) {
@@ -101,7 +95,7 @@ class Ranking {
     place_ = 0;
 #pragma unroll 4
     for (int e = kvr::LaneIndex(); e < num_experts_; e += kvr::kWarpLanes) {
-      const uint32_t key = OrderedKey(values_[e]);
+      const uint32_t key = kvr::OrderedKey(values_[e]);
       if (key <= key_) continue;
       key_ = key;
       place_ = e;
