@@ -16,18 +16,25 @@
 
 namespace kvr {
 
-Trial& Tuner::TrialOf(const Candidate& candidate, const AxisVector& axes) {
-  const Axes named = NamedAxes(work_.op->spec(), axes);
-  for (Trial& trial : report_.trials) {
+const Trial* Tuner::FindTrial(const Candidate& candidate, const Axes& axes) const {
+  for (const Trial& trial : report_.trials) {
     if (trial.variant == candidate.variant->name && trial.config == candidate.config &&
-        trial.axes == named) {
-      return trial;
+        trial.axes == axes) {
+      return &trial;
     }
+  }
+  return nullptr;
+}
+
+Trial& Tuner::TrialOf(const Candidate& candidate, const AxisVector& axes) {
+  Axes named = NamedAxes(work_.op->spec(), axes);
+  if (const Trial* const found = FindTrial(candidate, named)) {
+    return report_.trials[static_cast<size_t>(found - report_.trials.data())];
   }
   Trial& trial = report_.trials.emplace_back();
   trial.variant = candidate.variant->name;
   trial.config = candidate.config;
-  trial.axes = named;
+  trial.axes = std::move(named);
   return trial;
 }
 
@@ -63,11 +70,8 @@ ledger::Trial Tuner::RecordOf(const Candidate& candidate, const AxisVector& axes
                               std::string_view stage) const {
   const Axes named = NamedAxes(work_.op->spec(), axes);
   ledger::Trial record = kvr::TrialOf(candidate, BuiltOf(candidate), named, request_.mode, stage);
-  for (const Trial& trial : report_.trials) {
-    if (trial.variant == candidate.variant->name && trial.config == candidate.config &&
-        trial.axes == named) {
-      record.quality = QualityText(trial.quality);
-    }
+  if (const Trial* const trial = FindTrial(candidate, named)) {
+    record.quality = QualityText(trial->quality);
   }
   return record;
 }

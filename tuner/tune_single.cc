@@ -94,16 +94,14 @@ absl::StatusOr<AbShape> Tuner::DuelWithSingle(Key& key, const Axes& axes,
   return duel;
 }
 
-void Tuner::RecordSingle(const SingleAt& at, const AbShape& duel,
+void Tuner::RecordSingle(const SingleAt& at, const AxisVector& axes, const AbShape& duel,
                          const std::array<Candidate, 2>& sides) {
   ledger::Verdict record;
   record.session = journal_.BeginSession();
   if (!duel.sessions.empty()) {
     const SessionResult& result = duel.sessions.back();
     for (const Side side : {kIncumbent, kChallenger}) {
-      ledger::Trial trial = kvr::TrialOf(
-          sides[side], built_[index_.at({sides[side].variant.get(), sides[side].config})], at.axes,
-          request_.mode, "ab");
+      ledger::Trial trial = RecordOf(sides[side], axes, "ab");
       trial.status = std::string(TrialStatusName(result.findings[side].status));
       trial.reason =
           result.findings[side].reason.empty() ? result.trouble : result.findings[side].reason;
@@ -206,7 +204,7 @@ absl::Status Tuner::CompareWithSingle(const KeyGroup& group, PhaseProgress& prog
       at.interval = duel.interval;
       at.band = key.band.source.empty() ? 0 : key.band.band;
       at.rounds = duel.rounds;
-      RecordSingle(at, duel, sides);
+      RecordSingle(at, axes, duel, sides);
       progress.Note(StrCat(AxesText(at.key), ": ", at.verdict, " against one choice for all",
                            at.rounds > 0 ? ", " : "",
                            at.rounds > 0 ? DifferenceText(at.difference, at.interval) : ""));

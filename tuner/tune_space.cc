@@ -16,33 +16,37 @@ namespace kvr {
 
 // A key stands for shapes that are never measured, and a launch at any of them takes what is
 // selected. So every candidate is also verified at the shapes asked for (of several, as a range
-// gives them, the first and the last), and at an awkward member of the bucket: one
-// below the representative, which tiles rarely divide, with a handful of whatever the key does not
-// hold, so that generators can mix full, part-filled and empty rows.
+// gives them, the first and the last), and at an awkward member of the bucket: one below the
+// representative, which tiles rarely divide, with a handful of whatever the key does not hold, so
+// that generators can mix full, part-filled and empty rows. Each axis goes there that can: the
+// bucket may have one value of it, or the operation's constraints tie it to others.
 void Tuner::AddProofs(const std::vector<AxisVector>& asked, Key& key) {
   constexpr int64_t kMixed = 8;
   const OpSpec& spec = work_.op->spec();
   const Axes keyed = policy_->Named(key.bucket);
+  const auto covered = [&](const AxisVector& shape) {
+    return policy_->Bucket(shape) == key.bucket && ResolveAxes(spec, NamedAxes(spec, shape)).ok();
+  };
   std::vector<AxisVector> shapes = asked;
   if (shapes.size() > 2) shapes = {asked.front(), asked.back()};
   AxisVector awkward = asked.front();
   for (size_t i = 0; i < spec.axes.size(); ++i) {
     const AxisSpec& axis = spec.axes[i];
     if (axis.is_const) continue;
+    AxisVector further = awkward;
     if (const auto it = keyed.find(axis.name); it != keyed.end()) {
-      awkward[i] = std::max<int64_t>(it->second - 1, 1);
+      further[i] = std::max<int64_t>(it->second - 1, 1);
     } else if (axis.default_value >= kMixed) {
-      awkward[i] = std::max(awkward[i], kMixed);
+      further[i] = std::max(further[i], kMixed);
     }
+    if (covered(further)) awkward = further;
   }
   shapes.push_back(awkward);
   for (const AxisVector& shape : shapes) {
-    const bool covered =
-        policy_->Bucket(shape) == key.bucket && ResolveAxes(spec, NamedAxes(spec, shape)).ok();
     const auto known = [&](const std::vector<AxisVector>& there) {
       return std::find(there.begin(), there.end(), shape) != there.end();
     };
-    if (covered && !known(key.shapes) && !known(key.proofs)) key.proofs.push_back(shape);
+    if (covered(shape) && !known(key.shapes) && !known(key.proofs)) key.proofs.push_back(shape);
   }
 }
 

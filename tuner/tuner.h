@@ -116,7 +116,8 @@ class Tuner {
   // `sides`: the single choice, the key's own.
   absl::StatusOr<AbShape> DuelWithSingle(Key& key, const Axes& axes,
                                          const std::array<Candidate, 2>& sides);
-  void RecordSingle(const SingleAt& at, const AbShape& duel, const std::array<Candidate, 2>& sides);
+  void RecordSingle(const SingleAt& at, const AxisVector& axes, const AbShape& duel,
+                    const std::array<Candidate, 2>& sides);
 
   // Verifications that a key may take, whatever drops out of it.
   static int VerifySteps(const Key& key) {
@@ -146,6 +147,7 @@ class Tuner {
   bool AnyRequestedPassed(const Key& key);
   std::string NoneRequestedPassed() const;
   Trial& TrialOf(const Candidate& candidate, const AxisVector& axes);
+  const Trial* FindTrial(const Candidate& candidate, const Axes& axes) const;  // null: none
   // The ledger's record of a candidate at a shape, for the caller to complete.
   ledger::Trial RecordOf(const Candidate& candidate, const AxisVector& axes,
                          std::string_view stage) const;

@@ -258,6 +258,17 @@ TEST_F(KeyPolicyTest, ARangeGivesAKeyForEachBucketAndFewShapesToVerify) {
   EXPECT_THAT(verified, AllOf(Contains(3), Contains(9), Not(Contains(6))));
 }
 
+TEST_F(KeyPolicyTest, AKeyOfOneBatchIsVerifiedAtAnAwkwardTopkToo) {
+  const auto report = Tune(*platform_, settings_, Request({"keyed"}, {2}));
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_EQ(report->selections.size(), 1u);
+  const TunedKey& key = report->selections[0];
+  EXPECT_EQ(key.key, (Axes{{"num_tokens", 2}, {"topk", 8}}));
+  ASSERT_EQ(key.verified.size(), 1u);
+  EXPECT_EQ(key.verified[0].at("num_tokens"), 2);  // 1 is another key's
+  EXPECT_EQ(key.verified[0].at("topk"), 7);
+}
+
 TEST_F(KeyPolicyTest, PoliciesThatContradictEachOtherAndTunesOfNobodyAreErrors) {
   const auto both = Tune(*platform_, settings_, Request({"keyed", "batch_key"}, {2}));
   EXPECT_TRUE(absl::IsInvalidArgument(both.status())) << both.status();
