@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "tests/api/live_fixture.h"
@@ -70,7 +71,7 @@ class AlternationTest : public LiveTest {
       if (event["event"] == "block") seen->push_back(event);
       return static_cast<int>(seen->size()) < blocks;
     };
-    call.patience = absl::Seconds(60);
+    call.patience = kPatience;
     return Client()->Call(request, call);
   }
   // The program as it was found, and told of once at either end.
@@ -87,8 +88,8 @@ class AlternationTest : public LiveTest {
     EXPECT_LE(runtime_->counters().rollbacks, 2u);  // the two ends
   }
   void WaitFor(const std::function<bool()>& condition) {
-    for (int i = 0; i < 2000 && !condition(); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    for (const absl::Time end = absl::Now() + kPatience; !condition() && absl::Now() < end;) {
+      absl::SleepFor(absl::Milliseconds(10));
     }
     EXPECT_TRUE(condition());
   }
@@ -144,7 +145,7 @@ TEST_F(AlternationTest, ASlowDownOfFivePercentIsFoundAndAAgainstAIsNot) {
     if (same) request.ab.b.digest = "current";
     LiveComparison comparison({});
     LiveCall call;
-    call.patience = absl::Seconds(60);
+    call.patience = kPatience;
     call.each = [&](const LiveJson& event) {
       if (event["event"] == "block") {
         comparison.Add({.number = event["block"].get<int>(),
@@ -175,7 +176,7 @@ TEST_F(AlternationTest, AClientThatVanishesLeavesWhatServedBefore) {
     ASSERT_TRUE(raw->Write(LiveLine(LiveRequestJson(Request())), absl::Seconds(5)));
     std::string line;
     for (int i = 0; i < 10; ++i) {
-      ASSERT_EQ(raw->ReadLine(&line, kLongestAnswer, absl::Seconds(60)), Connection::Read::kLine);
+      ASSERT_EQ(raw->ReadLine(&line, kLongestAnswer, kPatience), Connection::Read::kLine);
     }
   }
   WaitFor([&] { return Status()["live_ab"].is_null(); });
@@ -202,7 +203,7 @@ TEST_F(AlternationTest, TheProgramEndsInTheMiddleOfIt) {
   ASSERT_TRUE(raw->Write(LiveLine(LiveRequestJson(Request())), absl::Seconds(5)));
   std::string line;
   for (int i = 0; i < 10; ++i) {
-    ASSERT_EQ(raw->ReadLine(&line, kLongestAnswer, absl::Seconds(60)), Connection::Read::kLine);
+    ASSERT_EQ(raw->ReadLine(&line, kLongestAnswer, kPatience), Connection::Read::kLine);
   }
   Stop();
   live_.reset();
@@ -215,6 +216,7 @@ TEST_F(AlternationTest, NothingElseChangesTheGenerationMeanwhile) {
   std::vector<LiveJson> blocks;
   std::vector<absl::Status> refused;
   LiveCall call;
+  call.patience = kPatience;
   call.each = [&](const LiveJson& event) {
     if (event["event"] != "block") return true;
     refused.push_back(
@@ -238,7 +240,7 @@ TEST_F(AlternationTest, SomebodyElsesPublicationEndsItAndStays) {
   Loop();
   LiveCall call;
   bool published = false;
-  call.patience = absl::Seconds(60);
+  call.patience = kPatience;
   call.each = [&](const LiveJson& event) {
     if (event["event"] == "block" && !std::exchange(published, true)) Publish("num_tokens:pow2", 9);
     return true;

@@ -12,11 +12,14 @@
 #include <string>
 #include <utility>
 
+#include "absl/time/time.h"
 #include "api/live.h"
 #include "api/live_client.h"
 #include "api/runtime.h"
 
 namespace kvr {
+
+constexpr absl::Duration kPatience = absl::Minutes(30);  // of what hangs, and of nothing else
 
 class LiveTest : public ::testing::Test {
  protected:
@@ -49,7 +52,9 @@ class LiveTest : public ::testing::Test {
     EXPECT_TRUE(client.ok()) << client.status();
     return client.ok() ? *std::move(client) : nullptr;
   }
-  absl::StatusOr<LiveJson> Ask(const LiveRequest& request) { return Client()->Call(request); }
+  absl::StatusOr<LiveJson> Ask(const LiveRequest& request) {
+    return Client()->Call(request, {.patience = kPatience});
+  }
   LiveJson Status() {
     absl::StatusOr<LiveJson> status = Ask({});
     EXPECT_TRUE(status.ok()) << status.status();

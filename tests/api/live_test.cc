@@ -9,9 +9,9 @@
 #include <cmath>
 #include <filesystem>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "api/live_steps.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 
 std::string ReadAnswer(Connection& connection) {
   std::string line;
-  EXPECT_EQ(connection.ReadLine(&line, kLongestAnswer, absl::Seconds(20)), Connection::Read::kLine);
+  EXPECT_EQ(connection.ReadLine(&line, kLongestAnswer, kPatience), Connection::Read::kLine);
   return line;
 }
 
@@ -132,7 +132,7 @@ TEST_F(LiveTest, AHugeLineEndsItsConnectionAndNoOther) {
   raw->Write(std::string(kLongestRequest + 100'000, 'a'), absl::Seconds(5));
   EXPECT_THAT(ReadAnswer(*raw), HasSubstr("longer than"));
   std::string line;
-  EXPECT_EQ(raw->ReadLine(&line, 100, absl::Seconds(20)), Connection::Read::kGone);
+  EXPECT_EQ(raw->ReadLine(&line, 100, kPatience), Connection::Read::kGone);
   EXPECT_EQ(Status()["program"], "program");
 }
 
@@ -149,8 +149,8 @@ TEST_F(LiveTest, MoreClientsThanThereAreSeatsAreToldSo) {
   seats.clear();
   // A seat is free again once its thread has seen the client go.
   absl::StatusOr<LiveJson> answer = Ask({});
-  for (int i = 0; i < 500 && !answer.ok(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  for (const absl::Time end = absl::Now() + kPatience; !answer.ok() && absl::Now() < end;) {
+    absl::SleepFor(absl::Milliseconds(10));
     answer = Ask({});
   }
   EXPECT_TRUE(answer.ok()) << answer.status();
@@ -167,8 +167,8 @@ TEST_F(LiveTest, ClientsThatVanishOrDoNotReadLeaveTheProgramAlone) {
     live_->EndStep("1", 1);
   }
   absl::StatusOr<LiveJson> answer = Ask({});
-  for (int i = 0; i < 500 && !answer.ok(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  for (const absl::Time end = absl::Now() + kPatience; !answer.ok() && absl::Now() < end;) {
+    absl::SleepFor(absl::Milliseconds(10));
     answer = Ask({});
   }
   ASSERT_TRUE(answer.ok()) << answer.status();
@@ -208,7 +208,7 @@ TEST_F(LiveTest, TheProgramEndsWhileClientsAreConnected) {
   const std::unique_ptr<Connection> half = Raw();
   live_.reset();
   std::string line;
-  EXPECT_EQ(idle->ReadLine(&line, 100, absl::Seconds(20)), Connection::Read::kGone);
+  EXPECT_EQ(idle->ReadLine(&line, 100, kPatience), Connection::Read::kGone);
 }
 
 TEST(StepCounts, PercentilesAreThoseOfTheTimesToNinePercent) {
