@@ -33,6 +33,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "bench/start/answer.h"
 #include "bench/start/child.h"
 #include "core/install_layout.h"
 #include "core/status.h"
@@ -127,11 +128,13 @@ absl::StatusOr<Json> Spawn(const std::string& mode, const StartSet& set, const s
     said.append(buffer, static_cast<size_t>(n));
   }
   close(pipes[0]);
-  int code = 0;
-  if (child < 0 || waitpid(child, &code, 0) != child || code != 0) {
-    return absl::InternalError(StrCat("the process '", mode, "' failed: ", said));
+  int ended = 0;
+  if (child < 0 || waitpid(child, &ended, 0) != child) {
+    return absl::InternalError(StrCat("the process '", mode, "' cannot be run"));
   }
-  return mode == "prepare" ? Json() : Json::parse(said);
+  KVR_RETURN_IF_ERROR(CheckEnd(mode, ended, said));
+  if (mode == "prepare") return Json();
+  return ParseAnswer(mode, StampsOf(mode, !set.device.empty()), said);
 }
 
 // --- What is written.
@@ -357,6 +360,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help
     status = kvr::Error(absl::StatusCode::kInvalidArgument, error.what(), "see --help");
+  } catch (const std::exception& error) {  // a file of the set that is not as it was written
+    status = kvr::Error(absl::StatusCode::kInternal, error.what(), "run the bench anew");
   }
   if (status.ok()) return 0;
   std::cerr << "kvr-start-bench: " << kvr::What(status);

@@ -42,7 +42,8 @@ class StartBench(unittest.TestCase):
         self.assertIn("cold start", done.stdout)
 
     def test_a_wrong_command_line_is_one_line_and_exit_code_2(self):
-        for arguments in (["--nope"], ["--rounds", "0"], ["--device", "host", "--target", "sm_90a"]):
+        for arguments in (["--nope"], ["--rounds", "0"], ["--device", "host", "--target", "sm_90a"],
+                          ["--device", "nonsense"]):
             done = run_bench(*arguments)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertTrue(done.stderr.startswith("kvr-start-bench: "), done.stderr)
