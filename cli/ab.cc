@@ -206,6 +206,7 @@ absl::StatusOr<int> RunAb(const GlobalOptions& global, const AbOptions& options)
   KVR_ASSIGN_OR_RETURN(request.mode, ModeOf(options));
   KVR_ASSIGN_OR_RETURN(request.budget_s, BudgetOf(options));
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, OpenPlatform(global));
+  KVR_RETURN_IF_ERROR(CheckStated(platform->catalog(), options));
   AbReport report;
   {
     ProgressBar progress(global.json);

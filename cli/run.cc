@@ -148,6 +148,7 @@ absl::StatusOr<int> RunRun(const GlobalOptions& global, const RunOptions& option
   NameRefused(runtime->catalog());
   KVR_ASSIGN_OR_RETURN(const Catalog::Op* op, runtime->catalog().FindOp(options.op));
   KVR_ASSIGN_OR_RETURN(std::vector<AxisVector> shapes, ChosenShapes(op->spec(), options));
+  KVR_RETURN_IF_ERROR(CheckStated(runtime->catalog(), options));
 
   Json results = Json::array();
   Table table({{"shape"},

@@ -173,6 +173,7 @@ absl::StatusOr<int> RunTune(const GlobalOptions& global, const TuneOptions& opti
   KVR_ASSIGN_OR_RETURN(request.mode, ModeOf(options));
   KVR_ASSIGN_OR_RETURN(request.budget_s, BudgetOf(options));
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, OpenPlatform(global));
+  KVR_RETURN_IF_ERROR(CheckStated(platform->catalog(), options));
   TuneReport report;
   {
     ProgressBar progress(global.json);

@@ -31,6 +31,7 @@ absl::StatusOr<int> RunVerify(const GlobalOptions& global, const VerifyOptions& 
   KVR_ASSIGN_OR_RETURN(std::unique_ptr<Platform> platform, OpenPlatform(global));
   VerifyRequest request;
   KVR_RETURN_IF_ERROR(FillRequest(options, &request));
+  KVR_RETURN_IF_ERROR(CheckStated(platform->catalog(), options));
   request.coverage = options.all ? Coverage::kAll : Coverage::kDefault;
   request.seed = options.seed;
   VerifyReport report;

@@ -24,6 +24,7 @@ namespace kvr::cli {
 namespace {
 
 struct WhyOptions : OpOptions {
+  WhyOptions() { device.clear(); }  // none is asked, unless it is named
   std::string selections, ledger, model;
   int limit = 10;
 };
@@ -280,6 +281,13 @@ absl::StatusOr<int> RunWhy(const GlobalOptions& global, const WhyOptions& option
   KVR_ASSIGN_OR_RETURN(const Catalog::Op* op, platform->catalog().FindOp(options.op));
   KVR_ASSIGN_OR_RETURN(const Overrides overrides, Overrides::FromEnvironment(platform->catalog()));
   KVR_ASSIGN_OR_RETURN(const std::vector<ApproximateOptIn> opt_ins, OptIns(options));
+  KVR_RETURN_IF_ERROR(CheckStated(platform->catalog(), options));
+  std::string model = options.model;
+  if (!options.device.empty()) {
+    KVR_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
+                         platform->OpenDevice(options.device));
+    model = device->info().model;
+  }
   std::optional<SelectionContent> selections;
   if (!options.selections.empty()) {
     KVR_ASSIGN_OR_RETURN(selections, ReadSelectionContent(options.selections));
@@ -300,7 +308,7 @@ absl::StatusOr<int> RunWhy(const GlobalOptions& global, const WhyOptions& option
                                            .ledger = asked,
                                            .overrides = &overrides,
                                            .approximate = opt_ins,
-                                           .device_model = options.model}));
+                                           .device_model = model}));
     if (!global.json) {
       if (!all.empty()) Print("\n");
       PrintText(platform->catalog(), op->name(), why, asked != nullptr, options.limit);
@@ -323,9 +331,15 @@ void AddWhy(CLI::App& app, Commands& commands) {
   options->AddApproximate(sub);
   AddSelections(sub, &options->selections);
   AddLedger(sub, &options->ledger);
-  sub->add_option("--model", options->model,
-                  "device model; left out: the selection file's, else the only one of the ledger")
-      ->type_name("MODEL");
+  CLI::Option* const model =
+      sub->add_option("--model", options->model,
+                      "device model; left out: the selection file's, else the only one of the "
+                      "ledger")
+          ->type_name("MODEL");
+  options->AddDevice(sub);
+  sub->get_option("--device")
+      ->excludes(model)
+      ->description("the model of this device: cuda, cuda:N, host, null, or auto");
   sub->add_option("--limit", options->limit, "at most so many of a list; 0: all")
       ->type_name("N")
       ->check(CLI::Range(0, 1 << 30));

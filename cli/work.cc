@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/work.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "absl/time/time.h"
@@ -8,6 +9,7 @@
 #include "cli/table.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "tuner/stated.h"
 
 namespace kvr::cli {
 
@@ -26,6 +28,37 @@ absl::StatusOr<std::vector<ApproximateOptIn>> OptIns(const OpOptions& options) {
     KVR_ASSIGN_OR_RETURN(opt_ins.emplace_back(), ParseOptIn(text, options.op));
   }
   return opt_ins;
+}
+
+absl::Status CheckStated(const Catalog& catalog, const OpOptions& options) {
+  KVR_ASSIGN_OR_RETURN(const Catalog::Op* op, catalog.FindOp(options.op));
+  KVR_ASSIGN_OR_RETURN(const std::vector<AxisVector> shapes, ChosenShapes(op->spec(), options));
+  KVR_ASSIGN_OR_RETURN(const std::vector<ApproximateOptIn> opt_ins, OptIns(options));
+  KVR_RETURN_IF_ERROR(CheckOptIns(catalog, opt_ins));
+  for (const ApproximateOptIn& opt_in : opt_ins) {
+    KVR_ASSIGN_OR_RETURN(const VariantPtr variant, catalog.Find(opt_in.op, opt_in.variant));
+    if (opt_in.op != op->name()) continue;
+    KVR_RETURN_IF_ERROR(kvr::CheckStated(op->spec(), *variant, opt_in.quality, shapes));
+  }
+  // What is pinned is for every variant that it is legal of: one is enough.
+  KVR_ASSIGN_OR_RETURN(const auto pins, ParsePins(options.pins));
+  if (pins.empty()) return absl::OkStatus();
+  const Config pinned(pins.begin(), pins.end());
+  KVR_ASSIGN_OR_RETURN(const std::vector<VariantPtr> variants, ChosenVariants(catalog, options));
+  absl::Status first;
+  for (const VariantPtr& variant : variants) {
+    const bool legal = std::all_of(pinned.begin(), pinned.end(), [&](const auto& pin) {
+      return std::any_of(variant->tunables.begin(), variant->tunables.end(), [&](const Tunable& t) {
+        return t.name == pin.first &&
+               std::find(t.values.begin(), t.values.end(), pin.second) != t.values.end();
+      });
+    });
+    if (!legal) continue;
+    const absl::Status here = kvr::CheckStated(op->spec(), *variant, pinned, shapes);
+    if (here.ok()) return here;
+    first.Update(here);
+  }
+  return first;
 }
 
 absl::StatusOr<std::vector<Axes>> ParseShapes(const OpOptions& options) {

@@ -16,6 +16,9 @@ namespace kvr::cli {
 absl::Status FillRequest(const OpOptions& options, WorkRequest* request);
 // What --approximate says, of the operation of the command where it names none.
 absl::StatusOr<std::vector<ApproximateOptIn>> OptIns(const OpOptions& options);
+// Could what --approximate and --set state be at one of the shapes of --axes? Asked before anything
+// is done: kInvalidArgument.
+absl::Status CheckStated(const Catalog& catalog, const OpOptions& options);
 // The shapes of --axes; the mode and the seconds of --mode and --budget.
 absl::StatusOr<std::vector<Axes>> ParseShapes(const OpOptions& options);
 absl::StatusOr<MeasureMode> ModeOf(const OpOptions& options);

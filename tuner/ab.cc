@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "tuner/stated.h"
 #include "tuner/work.h"
 
 namespace kvr {
@@ -304,6 +305,13 @@ class Comparing {
       KVR_ASSIGN_OR_RETURN(
           report_.sides[kChallenger],
           ParseContestant(bench_.catalog, request_.op, request_.challenger, request_.approximate));
+      std::vector<AxisVector> resolved;
+      for (const Axes& axes : shapes) {
+        KVR_ASSIGN_OR_RETURN(resolved.emplace_back(), ResolveAxes(op_->spec(), axes));
+      }
+      for (const Candidate& side : report_.sides) {
+        KVR_RETURN_IF_ERROR(CheckStated(op_->spec(), *side.variant, side.config, resolved));
+      }
     }
     report_.op = request_.op;
     for (const Side side : {kIncumbent, kChallenger}) {
