@@ -62,8 +62,8 @@ struct Shared {
     };
     struct {  // merge.cuh; [heads][512], 16 bits, in all: each block's share of units together
       uint8_t staged[kHeads * kDim * 2];
-      uint8_t parts[kHeads * kDim * 2 + kMostSplits * kGroupDims * 2];
-      float part_scales[kMostSplits][2][kHeads];  // of each block's halves of 256 dims
+      uint8_t parts[(kHeads * kGroups + 4 * (kMostSplits - 1)) * kGroupDims * 2];
+      float part_scales[kMostSplits][kHeads * kGroups];  // of each block's units
     };
   };
   Block<kHeads> probabilities;  // [heads, tokens of a tile]

@@ -7,10 +7,15 @@
 //   total = sum 2^(m - M) l      lse = M + log2(total)      output = sum 2^(m - M) / total * o
 //
 // References and sums travel as soon as the last tile is scored, so that weights are there before
-// the parts. Parts are f16 with a scale for each head's 256 dims, a power of two that lets the
-// largest of them fit: bf16, rounded once more at the end, would miss the bounds. They lie where
-// the tiles were, so all blocks must have used those. A block alone writes its values as bf16 at
-// once.
+// the parts. Parts are f16 with a scale for each unit, a power of two that lets the largest of its
+// dims fit: bf16, rounded once more at the end, would miss the bounds. They lie where the tiles
+// were, so all blocks must have used those. A block alone writes its values as bf16 at once.
+//
+// What orders the hand-overs: `sums` and parts count their bytes at the receiver's barriers, whose
+// waiters may read them. Parts are sent when all threads of the cluster have met, each after the
+// last use of its block's tiles: products have been waited for, and other stores into tiles have
+// passed FenceAsyncProxy before the products that read them. A block ends when all have met again,
+// each with its parts received, so that nobody copies from it any more.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -22,21 +27,20 @@ namespace mla {
 
 struct Merge {
   int splits, rank;
-  int share;  // ceil(512 / splits); the last blocks own fewer, or none
+  int share;  // a multiple of 4, >= 512 / splits; the last blocks own fewer, or none
 
   static constexpr int kUnits = kHeads * kGroups;
   static constexpr int kUnitBytes = kGroupDims * sizeof(__nv_bfloat16);
   static constexpr int kSumBytes = kHeads * sizeof(float2);
-  static constexpr int kScaleBytes = 2 * kHeads * sizeof(float);
 
   KVR_DEVICE int Begin(int owner) const { return owner * share * kUnitBytes; }
-  KVR_DEVICE int Bytes(int owner) const {
-    return max(0, min(share, kUnits - owner * share)) * kUnitBytes;
+  KVR_DEVICE int Units(int owner) const { return max(0, min(share, kUnits - owner * share)); }
+  KVR_DEVICE int Bytes(int owner) const { return Units(owner) * kUnitBytes; }
+  KVR_DEVICE int ScaleBytes(int owner) const {
+    return Units(owner) * static_cast<int>(sizeof(float));
   }
   // What a block gets from each other one.
-  KVR_DEVICE int PartBytes(int owner) const {
-    return Bytes(owner) > 0 ? kScaleBytes + Bytes(owner) : 0;
-  }
+  KVR_DEVICE int PartBytes(int owner) const { return ScaleBytes(owner) + Bytes(owner); }
   // All threads of the cluster.
   KVR_DEVICE void Meet() const {
     if (splits > 1) kvr::ClusterArrive(), kvr::ClusterWait();
@@ -107,12 +111,12 @@ KVR_DEVICE int StagedByte(int head, int dim) { return 2 * dim ^ head % 4 * 32; }
 // By the value warps: their values to the blocks that own them.
 KVR_DEVICE void SendParts(Shared& shared, const Merge& merge, Values& values) {
   const bool alone = merge.splits == 1;
-  float scale[2];
+  float scales[2][Values::kPartGroups];
   if (alone) {  // weighed here, so that they are rounded once
     kvr::WaitBarrier(&shared.weighed, 0);
     values.Multiply({shared.sums[0][Values::Head(0)].x, shared.sums[0][Values::Head(1)].x});
   } else {
-    values.Scale(scale);
+    values.Scale(scales);
   }
   kvr::SyncWarps<kValueThreads>(kValueBarrier);  // all products are over
   values.ForEach(
@@ -123,8 +127,11 @@ KVR_DEVICE void SendParts(Shared& shared, const Merge& merge, Values& values) {
         kvr::Store(shared.staged + head * (2 * kDim) + StagedByte(head, dim), pairs);
       });
   if (!alone && kvr::LaneIndex() % 4 == 0) {
+#pragma unroll
     for (int upper = 0; upper < 2; ++upper) {
-      shared.part_scales[merge.rank][Values::Part()][Values::Head(upper)] = scale[upper];
+      const int unit = Values::Head(upper) * kGroups + Values::kPartGroups * Values::Part();
+      const auto& s = scales[upper];
+      kvr::Store(&shared.part_scales[merge.rank][unit], make_float4(s[0], s[1], s[2], s[3]));
     }
   }
   kvr::FenceAsyncProxy();
@@ -133,8 +140,8 @@ KVR_DEVICE void SendParts(Shared& shared, const Merge& merge, Values& values) {
   const int to = threadIdx.x - kScoreThreads;
   if (to < merge.splits && to != merge.rank && merge.Bytes(to) > 0) {
     const uint32_t received = kvr::RankAddress(&shared.parts_received, to);
-    const auto& scales = shared.part_scales[merge.rank];
-    SendBytes(kvr::RankAddress(scales, to), scales, Merge::kScaleBytes, received);
+    const float* const own = &shared.part_scales[merge.rank][to * merge.share];
+    SendBytes(kvr::RankAddress(own, to), own, merge.ScaleBytes(to), received);
     SendBytes(kvr::RankAddress(shared.parts + merge.Begin(merge.rank), to),
               shared.staged + merge.Begin(to), merge.Bytes(to), received);
   }
@@ -167,9 +174,9 @@ KVR_DEVICE void JoinParts(Shared& shared, const Merge& merge, int heads, __nv_bf
       for (int i = 0; i < kAtOnce; ++i) {
         const uint4 v = kvr::Load<uint4>(from + byte[i]);
         const uint32_t pairs[4] = {v.x, v.y, v.z, v.w};
-        const int head = at[i] / kDim, half = at[i] % kDim / (kDim / 2);
+        const int head = at[i] / kDim, unit = at[i] / kGroupDims;
         const float weight =
-            alone ? 1 : shared.sums[split][head].x * shared.part_scales[split][half][head];
+            alone ? 1 : shared.sums[split][head].x * shared.part_scales[split][unit];
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           const float2 two = alone ? make_float2(kvr::LowBf16(pairs[j]), kvr::HighBf16(pairs[j]))
