@@ -8,6 +8,7 @@
 #include "core/strings.h"
 #include "registry/opt_in.h"
 #include "registry/selection_file.h"
+#include "tuner/stated.h"
 
 namespace kvr::bench {
 namespace {
@@ -55,6 +56,13 @@ absl::StatusOr<EntrantList> EntrantList::Create(const Catalog& catalog, const Ca
     }
   }
   return list;
+}
+
+absl::Status EntrantList::CheckStated(const std::vector<AxisVector>& shapes) const {
+  for (const Named& named : named_) {
+    KVR_RETURN_IF_ERROR(kvr::CheckStated(op_->spec(), *named.variant, named.fixed, shapes));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<EntrantList::AtShape> EntrantList::At(const Axes& axes) const {

@@ -39,6 +39,9 @@ class EntrantList {
                                             const DeviceInfo& device,
                                             const EntrantOptions& options);
 
+  // Errors: what an opt-in states can be at none of the shapes.
+  absl::Status CheckStated(const std::vector<AxisVector>& shapes) const;
+
   struct AtShape {
     std::vector<Entrant> entrants;
     int selected = -1;  // by a selection file; -1: none knows the shape's key

@@ -44,17 +44,36 @@ absl::StatusOr<std::unique_ptr<Forge>> Forge::Create(const Workbench& bench, Dev
   return forge;
 }
 
-void Forge::BuildMissing(const Catalog::Op& op, absl::Span<const Candidate> candidates) {
+void Forge::BuildMissing(const Catalog::Op& op, absl::Span<const Candidate> candidates,
+                         const std::function<bool()>& keep_building) {
   std::vector<Candidate> missing;
   for (const Candidate& candidate : DistinctBuilds(candidates)) {
     if (built_.find(KeyOf(candidate)) == built_.end()) missing.push_back(candidate);
   }
   PhaseProgress progress(bench_.progress, Phase::kCompile, static_cast<int>(missing.size()));
   std::vector<absl::StatusOr<Built>> built =
-      BuildAll(bench_, op.spec(), missing, device_.target, progress);
+      BuildAll(bench_, op.spec(), missing, device_.target, progress, keep_building);
   for (size_t i = 0; i < missing.size(); ++i) {
+    if (absl::IsDeadlineExceeded(built[i].status())) continue;  // another shape may have the time
     built_.emplace(KeyOf(missing[i]), std::move(built[i]));
   }
+}
+
+absl::Status Forge::Build(const Catalog::Op& op, const Axes& axes,
+                          const std::vector<Candidate>& candidates, size_t needed,
+                          const std::function<bool()>& keep_building) {
+  KVR_ASSIGN_OR_RETURN(const AxisVector shape, ResolveAxes(op.spec(), axes));
+  const auto build = [&](absl::Span<const Candidate> some, const std::function<bool()>& keep) {
+    std::vector<Candidate> supported;
+    for (const Candidate& candidate : some) {
+      if (candidate.variant->Supports(device_.target)) supported.push_back(candidate);
+    }
+    BuildMissing(op, PruneStatically(supported, shape, device_).candidates, keep);
+  };
+  const absl::Span<const Candidate> all = candidates;
+  build(all.subspan(0, needed), nullptr);
+  build(all.subspan(std::min(needed, all.size())), keep_building);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<Contender>> Forge::Ready(const Catalog::Op& op, const Axes& axes,
@@ -80,11 +99,15 @@ absl::StatusOr<std::vector<Contender>> Forge::Ready(const Catalog::Op& op, const
       reasons.Add(pruned.candidate, pruned.reason);
     }
   }
-  BuildMissing(op, feasible.candidates);
   std::vector<Contender> ready;
   for (size_t i = 0; i < feasible.candidates.size(); ++i) {
     const Candidate& candidate = feasible.candidates[i];
-    const absl::StatusOr<Built>& built = built_.at(KeyOf(candidate));
+    const auto found = built_.find(KeyOf(candidate));
+    if (found == built_.end()) {
+      reasons.Add(candidate, "there was no time to build it");
+      continue;
+    }
+    const absl::StatusOr<Built>& built = found->second;
     if (!built.ok()) {
       reasons.Add(candidate, Reason(built.status()));
       continue;

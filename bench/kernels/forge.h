@@ -6,6 +6,7 @@
 // forge the work items it gave, whose binaries are its files.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -43,9 +44,16 @@ class Forge {
   // Where nothing compiles for the device, sessions go without: empty.
   const std::string& sentinel_path() const { return sentinel_path_; }
 
-  // Of `candidates` those that can run at `axes`, in their order. Configs that would repeat
-  // another's work there are dropped without a word, the others join `left_out`, one a reason and
-  // variant.
+  // Builds of `candidates` those that can run at `axes` and are not built yet, in their order, the
+  // first `needed` in any case and others as long as `keep_building` says so, which any thread may
+  // ask.
+  absl::Status Build(const Catalog::Op& op, const Axes& axes,
+                     const std::vector<Candidate>& candidates, size_t needed,
+                     const std::function<bool()>& keep_building);
+
+  // Of `candidates` those that are built and can run at `axes`, in their order. Configs that would
+  // repeat another's work there are dropped without a word, the others join `left_out`, one a
+  // reason and variant.
   absl::StatusOr<std::vector<Contender>> Ready(const Catalog::Op& op, const Axes& axes,
                                                const std::vector<Candidate>& candidates,
                                                std::vector<LeftOut>* left_out);
@@ -53,7 +61,8 @@ class Forge {
  private:
   Forge(const Workbench& bench, DeviceInfo device) : bench_(bench), device_(std::move(device)) {}
   using BuildKey = std::pair<const Variant*, Config>;  // the tunables that enter the source
-  void BuildMissing(const Catalog::Op& op, absl::Span<const Candidate> candidates);
+  void BuildMissing(const Catalog::Op& op, absl::Span<const Candidate> candidates,
+                    const std::function<bool()>& keep_building);
 
   const Workbench& bench_;
   const DeviceInfo device_;

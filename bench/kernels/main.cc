@@ -42,6 +42,7 @@ struct Options {
   std::vector<std::string> plugins;
   EntrantOptions entrants;
   int rounds = 40, input_sets = 2;
+  double budget_s = 0;  // 0: as long as it takes
   uint64_t seed = 0;
   bool quick = false, append = false, json = false;
 };
@@ -110,7 +111,9 @@ absl::Status AddRooflines(const Suite& suite, const Catalog& catalog, const Draw
 
 absl::StatusOr<ShapeRecord> MeasureShape(const Options& options, const Suite& suite,
                                          const Catalog& catalog, const EntrantList& list,
-                                         const KernelShape& shape, uint64_t first, Meter& meter) {
+                                         const KernelShape& shape, uint64_t first,
+                                         absl::Time build_until, const KeyShare& until,
+                                         Meter& meter) {
   KVR_ASSIGN_OR_RETURN(const Catalog::Op* op, catalog.FindOp(suite.op));
   KVR_ASSIGN_OR_RETURN(const AxisVector axes, ResolveAxes(op->spec(), shape.axes));
   ShapeRecord record;
@@ -122,7 +125,14 @@ absl::StatusOr<ShapeRecord> MeasureShape(const Options& options, const Suite& su
   record.seeds = draw.seeds;
   record.active = draw.active;
   record.entrants = at.entrants;
-  ShapeJob job{op, record.axes, record.seeds, std::move(at.entrants), std::max(at.selected, 0), {}};
+  ShapeJob job{.op = op,
+               .axes = record.axes,
+               .seeds = record.seeds,
+               .entrants = std::move(at.entrants),
+               .twice = std::max(at.selected, 0),
+               .rooflines = {},
+               .build_until = build_until,
+               .until = until};
   KVR_RETURN_IF_ERROR(AddRooflines(suite, catalog, draw, &record, &job));
   KVR_ASSIGN_OR_RETURN(record.result, meter.Measure(job));
   record.selected = record.result.winner >= 0 ? record.result.winner : at.selected;
@@ -193,8 +203,15 @@ absl::Status Run(const Options& options) {
   KVR_ASSIGN_OR_RETURN(const EntrantList list,
                        EntrantList::Create(catalog, *op, meter->device(), options.entrants));
 
+  std::vector<AxisVector> shapes;
+  for (const KernelShape& shape : suite.shapes) {
+    KVR_ASSIGN_OR_RETURN(shapes.emplace_back(), ResolveAxes(op->spec(), shape.axes));
+  }
+  KVR_RETURN_IF_ERROR(list.CheckStated(shapes));
+
   KVR_ASSIGN_OR_RETURN(const Json stored, Stored(options));
   const absl::Time start = absl::Now();
+  const Budget budget(absl::Seconds(options.budget_s), start);
   const uint64_t first = options.seed != 0 ? options.seed : std::random_device{}();
   Json rows = Json::array(), left_out = Json::array(), document;
   absl::Status refused;
@@ -203,12 +220,16 @@ absl::Status Run(const Options& options) {
     std::cerr << absl::StrFormat("%5.0f s  %d/%d  %s %s\n",
                                  absl::ToDoubleSeconds(absl::Now() - start), i + 1,
                                  suite.shapes.size(), shape.model, AxesText(shape.axes));
-    absl::StatusOr<ShapeRecord> record =
-        MeasureShape(options, suite, catalog, list, shape, first, *meter);
+    const KeyShare until = budget.ShareOf(static_cast<int>(suite.shapes.size() - i), absl::Now());
+    absl::StatusOr<ShapeRecord> record = MeasureShape(options, suite, catalog, list, shape, first,
+                                                      budget.build_until(), until, *meter);
     if (!record.ok()) {  // the other shapes are worth having
       std::cerr << "        " << What(record.status()) << "\n";
       refused = WithContext(StrCat("at ", AxesText(shape.axes)), record.status());
       continue;
+    }
+    for (const std::string& what : record->result.cut_short) {
+      std::cerr << "        cut short: " << what << "\n";
     }
     for (Json& row : RowsOf(suite, *record)) rows.push_back(std::move(row));
     for (Json& each : LeftOutOf(*record)) left_out.push_back(std::move(each));
@@ -251,6 +272,9 @@ int main(int argc, char** argv) {
   app.add_option("--only", options.only, "shapes with these axes, as in topk=512,num_tokens=16");
   app.add_option("--model", options.model, "shapes of this model");
   app.add_option("--rounds", options.rounds)->check(CLI::Range(4, 100000))->capture_default_str();
+  app.add_option("--budget", options.budget_s,
+                 "seconds for all shapes; what they are too few for is said of each row")
+      ->check(CLI::PositiveNumber);
   app.add_option("--input-sets", options.input_sets)
       ->check(CLI::Range(2, 16))
       ->capture_default_str();

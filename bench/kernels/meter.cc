@@ -2,8 +2,10 @@
 #include "bench/kernels/meter.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "tuner/sessions.h"
@@ -21,6 +23,39 @@ std::vector<Candidate> AllConfigs(const Catalog::Op& op) {
     }
   }
   return all;
+}
+
+// Every entrant's default (or first) config, then the others by turns: whoever has no time for all
+// of them has some of each.
+std::vector<Candidate> InBuildingOrder(const std::vector<Entrant>& entrants) {
+  std::vector<std::vector<Candidate>> lists;
+  size_t longest = 0;
+  for (const Entrant& entrant : entrants) {
+    std::vector<Candidate>& list = lists.emplace_back(entrant.configs);
+    const auto is_default = [](const Candidate& candidate) {
+      const std::vector<Tunable>& tunables = candidate.variant->tunables;
+      return std::all_of(tunables.begin(), tunables.end(), [&](const Tunable& tunable) {
+        return tunable.scope == Scope::kQuality ||
+               candidate.config.at(tunable.name) == tunable.default_value;
+      });
+    };
+    const auto found = std::find_if(list.begin(), list.end(), is_default);
+    if (found != list.end()) std::rotate(list.begin(), found, found + 1);
+    longest = std::max(longest, list.size());
+  }
+  std::vector<Candidate> order;
+  for (size_t i = 0; i < longest; ++i) {
+    for (const std::vector<Candidate>& list : lists) {
+      if (i < list.size()) order.push_back(list[i]);
+    }
+  }
+  return order;
+}
+
+int ConfigsOf(const std::vector<Entrant>& entrants) {
+  size_t configs = 0;
+  for (const Entrant& entrant : entrants) configs += entrant.configs.size();
+  return static_cast<int>(configs);
 }
 
 void Report(const Stand& stand, int contender, std::vector<LeftOut>* left_out) {
@@ -62,8 +97,10 @@ absl::StatusOr<std::unique_ptr<Stand>> Meter::OpenRoofline(size_t index, const R
                                                            std::vector<LeftOut>* left_out) {
   KVR_RETURN_IF_ERROR(job.op->operation->Load());
   KVR_ASSIGN_OR_RETURN(WorkerClient * worker, Worker(1 + index));
+  const std::vector<Candidate> configs = AllConfigs(*job.op);
+  KVR_RETURN_IF_ERROR(forge_->Build(*job.op, job.axes, configs, configs.size(), nullptr));
   KVR_ASSIGN_OR_RETURN(std::vector<Contender> contenders,
-                       forge_->Ready(*job.op, job.axes, AllConfigs(*job.op), left_out));
+                       forge_->Ready(*job.op, job.axes, configs, left_out));
   if (contenders.empty()) return NothingToMeasure(*job.op, *left_out);
   KVR_ASSIGN_OR_RETURN(
       std::unique_ptr<Stand> stand,
@@ -85,6 +122,12 @@ absl::StatusOr<std::unique_ptr<Stand>> Meter::OpenRoofline(size_t index, const R
 
 absl::StatusOr<std::vector<Contender>> Meter::Choose(const ShapeJob& job, ShapeResult* result,
                                                      std::vector<int>* entrant_of) {
+  std::atomic<bool> on_time = true;
+  KVR_RETURN_IF_ERROR(
+      forge_->Build(*job.op, job.axes, InBuildingOrder(job.entrants), job.entrants.size(), [&] {
+        if (absl::Now() >= job.build_until) on_time = false;
+        return on_time.load();
+      }));
   std::vector<Contender> all;
   std::vector<int> whose;
   bool choice = false;
@@ -97,6 +140,10 @@ absl::StatusOr<std::vector<Contender>> Meter::Choose(const ShapeJob& job, ShapeR
     std::move(own.begin(), own.end(), std::back_inserter(all));
   }
   if (all.empty()) return NothingToMeasure(*job.op, result->left_out);
+  if (!on_time) {
+    result->cut_short.push_back(
+        StrCat("of ", ConfigsOf(job.entrants), " configs ", all.size(), " were ready"));
+  }
   if (!choice) {
     *entrant_of = std::move(whose);
     return all;
@@ -106,8 +153,15 @@ absl::StatusOr<std::vector<Contender>> Meter::Choose(const ShapeJob& job, ShapeR
   KVR_ASSIGN_OR_RETURN(
       std::unique_ptr<Stand> stand,
       Stand::Open(*worker, *forge_, {job.op, job.axes, job.seeds, all, options_.mode}));
-  KVR_ASSIGN_OR_RETURN(const stats::RaceResult race, stand->Race(options_.race));
+  // One round in any case: who has none has no place.
+  int asked = 0;
+  KVR_ASSIGN_OR_RETURN(const stats::RaceResult race, stand->Race(options_.race, [&] {
+    return asked++ == 0 || absl::Now() < job.until.race_until;
+  }));
   result->raced = static_cast<int>(all.size());
+  if (race.stopped) {
+    result->cut_short.push_back(StrCat("the race was ended after ", race.samples, " samples"));
+  }
   std::vector<int> best(job.entrants.size(), -1);
   for (const int contender : race.ranking) {
     const auto entrant = static_cast<size_t>(whose[static_cast<size_t>(contender)]);
@@ -161,6 +215,10 @@ absl::Status Meter::Sample(const ShapeJob& job, std::vector<Contender> chosen,
     stands.push_back(std::move(opened));
   }
   for (int done = 0; done < options_.rounds; done += kRoundsPerLook) {
+    if (done > 0 && absl::Now() >= job.until.end) {
+      result->cut_short.push_back(StrCat(done, " of ", options_.rounds, " rounds were taken"));
+      break;
+    }
     const int rounds = std::min(kRoundsPerLook, options_.rounds - done);
     for (const std::unique_ptr<Stand>& stand : stands) KVR_RETURN_IF_ERROR(stand->Sample(rounds));
   }
@@ -204,9 +262,12 @@ absl::StatusOr<ShapeResult> Meter::Measure(const ShapeJob& job) {
   std::vector<int> entrant_of;
   KVR_ASSIGN_OR_RETURN(const std::vector<Contender> chosen, Choose(job, &result, &entrant_of));
   const std::vector<LeftOut> before = result.left_out;
+  const std::vector<std::string> cut_short = result.cut_short;
   KVR_RETURN_IF_ERROR(Sample(job, chosen, entrant_of, &result));
-  if (!result.trouble.empty()) {  // another session may be better
+  // Another session may be better.
+  if (!result.trouble.empty() && absl::Now() < job.until.end) {
     result.left_out = before;
+    result.cut_short = cut_short;
     KVR_RETURN_IF_ERROR(Sample(job, chosen, entrant_of, &result));
   }
   return result;

@@ -4,6 +4,10 @@
 // same bytes, interleaved. Where an entrant has several configs, the tuner's race over all configs
 // of all entrants at this shape chooses: its best one that computes what it should.
 //
+// A shape that is given little time keeps what it has by then: configs that are not built in time
+// take no part (the default of each entrant does), the race ends where it is, and fewer rounds are
+// taken; its result says so.
+//
 //   1. roofline kernels: the configs screened, the fastest that computes what it should stays
 //   2. the race, if there is anything to choose
 //   3. rounds in turns of kRoundsPerLook, each stand in its own worker; then checks under the very
@@ -21,7 +25,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "bench/kernels/stand.h"
+#include "tuner/budget.h"
 
 namespace kvr::bench {
 
@@ -43,6 +49,8 @@ struct ShapeJob {
   std::vector<Entrant> entrants;
   int twice = 0;  // whose second load it is where no race says who wins
   std::vector<RooflineJob> rooflines;
+  absl::Time build_until = absl::InfiniteFuture();
+  KeyShare until;  // race and end
 };
 
 struct Timed {
@@ -62,6 +70,8 @@ struct ShapeResult {
   std::string trouble;  // not empty: the times must not be read
   SessionInfo session;  // of the entrants'
   int raced = 0;        // configs
+  // What there was no time for, "the race was ended after 5 rounds"; empty: nothing.
+  std::vector<std::string> cut_short;
 };
 
 class Meter {

@@ -84,6 +84,7 @@ const Json* BestOf(const std::vector<const Json*>& rows) {
 // What a reader of a row's time must know.
 std::string Remark(const Json& document, const Json& row) {
   if (row.contains("trouble")) return " (in trouble)";
+  if (row.contains("cut_short")) return " (cut short)";
   const bool host = document.at("environment").at("target") == "host";  // nothing is cold there
   return host || row.at("cold") == true ? "" : " (L2 not cold)";
 }

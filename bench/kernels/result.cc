@@ -73,6 +73,7 @@ Json RowsOf(const Suite& suite, const ShapeRecord& record) {
     row["clock_mhz"] = result.session.clock_mhz;
     row["cold"] = result.session.cold;
     if (!record.shape.scaled.empty()) row["scaled"] = record.shape.scaled;
+    if (!result.cut_short.empty()) row["cut_short"] = result.cut_short;
     if (!result.trouble.empty()) row["trouble"] = result.trouble;
     row["seeds"] = record.seeds;
     row["axes"] = JsonOf(record.axes);

@@ -13,8 +13,8 @@
 // (every axis), `seeds`, `roofline_config`; on the row whose code was loaded twice `again_us` and
 // `aa`, the second load's time over the first's less one; `quality` of an approximate variant, as
 // `kvr verify` tells it; `scaled` where the shape is a model's
-// made smaller; `trouble` where the times must not be read. Microseconds a launch, graph nodes
-// included.
+// made smaller; `cut_short`, a list of what there was no time for; `trouble` where the times must
+// not be read. Microseconds a launch, graph nodes included.
 //
 // Threading: values and pure functions.
 #pragma once

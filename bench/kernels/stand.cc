@@ -26,8 +26,9 @@ absl::StatusOr<std::unique_ptr<Stand>> Stand::Open(WorkerClient& client, const F
   return stand;
 }
 
-absl::StatusOr<stats::RaceResult> Stand::Race(const stats::RaceOptions& options) {
-  return stats::Race(*sampler_, options);
+absl::StatusOr<stats::RaceResult> Stand::Race(const stats::RaceOptions& options,
+                                              const stats::KeepRacing& keep_racing) {
+  return stats::Race(*sampler_, options, keep_racing);
 }
 
 void Stand::Keep(std::vector<int> contenders) { kept_ = std::move(contenders); }

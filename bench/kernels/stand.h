@@ -34,7 +34,8 @@ class Stand {
 
   // From many contenders to an order, best first: the race of kvr tune. Its samples are forgotten:
   // who was chosen by them is flattered by them.
-  absl::StatusOr<stats::RaceResult> Race(const stats::RaceOptions& options);
+  absl::StatusOr<stats::RaceResult> Race(const stats::RaceOptions& options,
+                                         const stats::KeepRacing& keep_racing = nullptr);
   // Takes part in what follows; the others are out.
   void Keep(std::vector<int> contenders);
   // Are the numbers right, under the launches that are timed? Who is wrong has a finding, and goes.

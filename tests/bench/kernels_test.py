@@ -98,6 +98,18 @@ class KernelsBench(unittest.TestCase):
         self.assertIn("tiny:", tables.stdout)
         self.assertRegex(tables.stdout, r"(?m)^\| 3 \| ")
 
+    def test_too_little_time_costs_configs_and_rounds_and_no_shape(self):
+        done = self.run_bench("moe_decode", "--quick", "--tune", "--budget", "0.001", "--rounds", "8",
+                              "--variant", "topk", "--out", self.out("short"))
+        self.assertIn("cut short: 4 of 8 rounds were taken", done.stderr)
+        self.assertIn("(cut short)", done.stdout)
+        document = self.load("short/moe_decode.json")
+        self.assertEqual([row["num_tokens"] for row in document["rows"]], [1, 3])
+        for row in document["rows"]:
+            self.assertEqual(row["rounds"], 4)
+            self.assertRegex(" ".join(row["cut_short"]), r"of \d+ configs \d+ were ready")
+        self.assertIn("no time to build it", json.dumps(document["left_out"]))
+
     def test_approximate_rows_are_tabled_with_their_quality(self):
         self.run_bench("moe_decode_fp8", "--quick", "--only", "seq_len=3", "--rounds", "4", "--variant", "topk",
                        "--approximate", "oea{ACROSS_GROUPS=0,K0=2,K_MAX=0,MAX_P=0,P=1000}", "--out", self.out("oea"))
@@ -121,7 +133,10 @@ class KernelsBench(unittest.TestCase):
     def test_a_wrong_command_line_is_one_line_and_exit_code_2(self):
         for arguments in (["moe_decode", "--nope"], ["moe_decode", "--rounds", "x"], ["null"],
                           ["moe_decode", "--quick", "--model", "nope"],
-                          ["moe_decode", "--quick", "--out", "/proc/none"]):
+                          ["moe_decode", "--quick", "--out", "/proc/none"], ["moe_decode", "--quick", "--budget", "0"],
+                          # Legal values that fit none of the shapes: their top_k is 2.
+                          ["moe_decode", "--quick", "--out", self.out("unfit"), "--approximate",
+                           "oea{ACROSS_GROUPS=0,K0=3,K_MAX=0,MAX_P=0,P=1000}"]):
             done = self.run_bench(*arguments, fails=True)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertTrue(done.stderr.startswith("kvr-kernels-bench: "), done.stderr)
