@@ -18,6 +18,7 @@ import unittest
 
 SOURCE, BINARIES = sys.argv[1:3]
 SMALL = ["--device", "host", "--shape", "tiny", "--layers", "2", "--max-tokens", "2", "--input-sets", "2"]
+PATIENCE = 1800  # seconds; the end of what hangs, and of nothing else
 VERDICTS = {"WIN": 0, "SHIP": 0, "EQUIVALENT": 3, "LOSS": 4, "INCONCLUSIVE": 5}
 NUMBER = r"\d+\.\d+"
 LINE = re.compile(rf"^(?P<side>|A: |B: )C=(?P<c>\d+) n=(?P<n>\d+) max_tokens=(?P<max>\d+) \| agg=(?P<agg>{NUMBER}) tok/s \| "
@@ -134,7 +135,7 @@ class Bench(unittest.TestCase):
             if "requests" in line:  # it is told every five seconds
                 break
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE)
         self.assertEqual(process.returncode, 130, out + err)
         self.assertIn("interrupted", err)
         self.assertRegex(out, r"(?m)\| per-req~- \| p50 lat=- \| p99 - \|.* \| interrupted$")
