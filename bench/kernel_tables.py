@@ -126,6 +126,9 @@ def tables(document):
     environment = document["environment"]
     lines = [f"`{document['op']}` on {environment['device']}, driver {environment['driver']}, {environment['date']}, "
              f"{environment['mode']}; {max(row['rounds'] for row in document['rows'])} rounds a shape.", ""]
+    short = sum("cut_short" in row for row in document["rows"])
+    if short:
+        lines += [f"{short} of {len(document['rows'])} rows were cut short by a budget: fewer configs or rounds.", ""]
     moe = "active_experts" in document["rows"][0]
     return lines + (moe_tables if moe else decode_tables)(document["rows"])
 

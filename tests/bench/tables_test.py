@@ -81,6 +81,12 @@ class Tables(unittest.TestCase):
                      "| stream | 10.0 + 11.000 · T | 1.00000 |", "| topk | 20.0 + 12.000 · T | 1.00000 |"):
             self.assertIn(line + "\n", text)
 
+    def test_rows_that_a_budget_cut_short_are_told(self):
+        made = fp8_document()
+        self.assertNotIn("cut short", self.tables(made))
+        made["rows"][0]["cut_short"] = ["4 of 16 rounds were taken"]
+        self.assertIn("1 of 13 rows were cut short by a budget", self.tables(made))
+
     def test_every_table_is_whole(self):
         columns = None
         for line in self.tables(fp8_document()).splitlines():
