@@ -29,7 +29,7 @@ std::vector<PublicationRecord> MemoryJournal::records() const {
 PublicationRecord MemoryJournal::WaitFor(size_t count) {
   std::unique_lock<std::mutex> lock(mutex_);
   EXPECT_TRUE(
-      any_.wait_for(lock, std::chrono::seconds(120), [&] { return records_.size() >= count; }))
+      any_.wait_for(lock, std::chrono::minutes(30), [&] { return records_.size() >= count; }))
       << records_.size() << " records";
   return records_.empty() ? PublicationRecord{} : records_.back();
 }
@@ -82,20 +82,25 @@ void SwapperTest::Open(RuntimeOptions runtime, SwapperOptions options) {
 std::string SwapperTest::Write(const BundleText& text) const {
   const fs::path directory = Bundle(text.name);
   fs::create_directories(directory);
-  std::ofstream(directory / "kernel.cu")
+  // Each in one step: who watches finds no file that is opened and not written yet.
+  const fs::path kernel = directory / ".kernel", manifest = directory / ".manifest";
+  std::ofstream(kernel)
       << "template <int Threads>\n__global__ void kernel(" << text.parameters << ") {\n"
       << "  const int i = blockIdx.x * Threads + threadIdx.x;\n  if (i < n) {\n    " << text.body
       << "\n  }\n}\n";
-  std::ofstream(directory / "variant.toml")
-      << "schema = 1\nop = \"null\"\nname = \"" << text.name << "\"\nversion = \"1.0.0\"\n"
-      << "semantics = \"exact\"\ndescription = \"of a test\"\n"
-      << "targets = [\"host\"]\nsources = [\"kernel.cu\"]\n"
-      << text.more << "\n[tunables.THREADS]\nvalues = [128, 256]\ndefault = 256\n"
-      << "scope = \"compile\"\ndescription = \"threads of a block\"\n\n"
-      << "[[kernel]]\nname = \"kernel\"\nentry = \"kernel<THREADS>\"\n"
-      << "grid = [\"ceildiv(n, THREADS)\"]\nblock = [\"" << text.block << "\"]\nargs = ["
-      << text.args << "]\n"
-      << text.end;
+  std::ofstream(manifest) << "schema = 1\nop = \"null\"\nname = \"" << text.name
+                          << "\"\nversion = \"1.0.0\"\n"
+                          << "semantics = \"exact\"\ndescription = \"of a test\"\n"
+                          << "targets = [\"host\"]\nsources = [\"kernel.cu\"]\n"
+                          << text.more
+                          << "\n[tunables.THREADS]\nvalues = [128, 256]\ndefault = 256\n"
+                          << "scope = \"compile\"\ndescription = \"threads of a block\"\n\n"
+                          << "[[kernel]]\nname = \"kernel\"\nentry = \"kernel<THREADS>\"\n"
+                          << "grid = [\"ceildiv(n, THREADS)\"]\nblock = [\"" << text.block
+                          << "\"]\nargs = [" << text.args << "]\n"
+                          << text.end;
+  fs::rename(kernel, directory / "kernel.cu");
+  fs::rename(manifest, directory / "variant.toml");
   return directory;
 }
 
