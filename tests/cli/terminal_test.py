@@ -31,8 +31,15 @@ class Terminal(unittest.TestCase):
         for name in list(cls.environment):
             if name == "COLUMNS" or name.startswith(("KVR_MLA", "KVR_FORCE", "KVR_PLUGIN", "KVR_SELECTIONS")):
                 del cls.environment[name]
-        cls.tuned = cls.in_pipe("tune", OP, "--device", "host", "--axes", SHAPE, "--axes", OTHER, "--budget", "5s",
-                                "--selections", cls.selections)
+        # What a budget is enough for is the machine's business: here for a selection for either shape.
+        for seconds in (5 << doubled for doubled in range(10)):
+            done = subprocess.run([os.path.join(BINARIES, "kvr"), "tune", OP, "--device", "host", "--axes", SHAPE, "--axes",
+                                   OTHER, "--budget", f"{seconds}s", "--selections", cls.selections],
+                                  env=cls.environment, capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                break
+        assert done.returncode == 0, done.stdout + done.stderr
+        cls.tuned = done.stdout
 
     @classmethod
     def tearDownClass(cls):
