@@ -22,7 +22,8 @@ namespace {
 constexpr int64_t kElements = 300;
 
 TEST(TwoCopies, EachHasARegistryOfItsOwnAndBothLaunchOnOneHostModule) {
-  const std::string cache = testing::TempDir() + "/kvr-two-copies";
+  std::string cache = testing::TempDir() + "/kvr-two-copies-XXXXXX";
+  ASSERT_NE(mkdtemp(cache.data()), nullptr);
   setenv("KVR_CACHE_DIR", cache.c_str(), 1);
   void* library = dlopen(InstallPath("lib/libkvr.so").c_str(), RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr) << dlerror();

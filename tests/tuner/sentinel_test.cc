@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -16,12 +18,18 @@ namespace {
 class SentinelTest : public ::testing::Test {
  protected:
   void SetUp() override {
+    ASSERT_NE(mkdtemp(cache_.data()), nullptr);
     PlatformOptions options;
-    options.cache_dir = ::testing::TempDir() + "/kvr-sentinel-cache";
+    options.cache_dir = cache_;
     auto platform = Platform::Open(options);
     ASSERT_TRUE(platform.ok()) << platform.status();
     platform_ = *std::move(platform);
   }
+  void TearDown() override {
+    platform_.reset();
+    std::filesystem::remove_all(cache_);
+  }
+  std::string cache_ = ::testing::TempDir() + "/kvr-sentinel-XXXXXX";
   std::unique_ptr<Platform> platform_;
 };
 

@@ -177,15 +177,15 @@ TEST_P(CompilerConformance, SurvivesSourcesThatAreNone) {
 
 TEST_P(CompilerConformance, ReadsNoFileThatTheUnitDoesNotHold) {
   const std::filesystem::path before = std::filesystem::current_path();
-  const std::filesystem::path directory =
-      std::filesystem::path(testing::TempDir()) / ("kvr_compiler_" + GetParam().name);
-  std::filesystem::create_directories(directory);
+  std::string pattern = testing::TempDir() + "/kvr_compiler_XXXXXX";
+  ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+  const std::filesystem::path directory = pattern;
   std::ofstream(directory / "x.h") << "#define OUTSIDE 1\n";
   std::filesystem::current_path(directory);
   // Absolute names never get here: RenderUnit refuses them.
   for (const std::string& name :
-       {std::string("x.h"), std::string("./x.h"),
-        std::string("../kvr_compiler_" + GetParam().name + "/x.h"), std::string("vector")}) {
+       {std::string("x.h"), std::string("./x.h"), "../" + directory.filename().string() + "/x.h",
+        std::string("vector")}) {
     EXPECT_THAT(Refusal("#include \"" + name + "\"\n" + kPlain), StartsWith("kernel.cu:1:"))
         << name;
     EXPECT_THAT(Refusal("#include <" + name + ">\n" + kPlain), StartsWith("kernel.cu:1:")) << name;

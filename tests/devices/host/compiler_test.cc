@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -155,8 +156,9 @@ TEST(HostCompiler, NamesKernelsByTheirMangledNames) {
 }
 
 TEST(HostCompiler, RefusesTheHeadersOfAnotherRelease) {
-  const std::filesystem::path sdk = std::filesystem::path(testing::TempDir()) / "kvr_other_sdk";
-  std::filesystem::remove_all(sdk);
+  std::string pattern = testing::TempDir() + "/kvr_other_sdk_XXXXXX";
+  ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+  const std::filesystem::path sdk = pattern;
   std::filesystem::copy(KVR_SOURCE_DIR "/sdk/device", sdk,
                         std::filesystem::copy_options::recursive);
   std::ofstream(sdk / "host" / "kvr_host_abi.h", std::ios::app)
