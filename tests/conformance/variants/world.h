@@ -63,8 +63,8 @@ class Place {
   std::string text_;
 };
 
-// From here on a fatal signal, or a Place that lasts longer than two minutes, is a line that names
-// the last Place.
+// From here on a fatal signal, or a Place that lasts longer than twenty minutes, is a line that
+// names the last Place.
 void ReportFatalSignals();
 
 }  // namespace kvr
