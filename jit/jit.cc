@@ -9,6 +9,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "core/fair_lock.h"
 #include "core/status.h"
 #include "jit/includes.h"
 #include "jit/prebuilt.h"
@@ -48,39 +49,6 @@ struct Backend {
   std::mutex serial;  // held through Compile where the compiler is not concurrent
 };
 
-// Lets `width` in at a time, first come first served.
-class Places {
- public:
-  explicit Places(int width) : width_(static_cast<uint64_t>(width)) {}
-  void Enter() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    const uint64_t ticket = entered_++;
-    left_changed_.wait(lock, [&] { return ticket < left_ + width_; });
-  }
-  void Leave() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    ++left_;
-    left_changed_.notify_all();
-  }
-
- private:
-  const uint64_t width_;
-  std::mutex mutex_;
-  std::condition_variable left_changed_;
-  uint64_t entered_ = 0, left_ = 0;  // since the beginning; entered: asked to
-};
-
-class Place {
- public:
-  explicit Place(Places& places) : places_(places) { places_.Enter(); }
-  ~Place() { places_.Leave(); }
-  Place(const Place&) = delete;
-  Place& operator=(const Place&) = delete;
-
- private:
-  Places& places_;
-};
-
 struct Prepared {
   Unit rendered;               // includes not resolved
   Unit unit;                   // whole; empty without a backend
@@ -118,7 +86,7 @@ struct Jit::State {
   std::unique_ptr<BinaryCache> own_cache;  // where the caller gave none
   BinaryCache* cache = nullptr;
   HeaderIndex own_headers{OwnHeaders()};
-  Places places;  // of those that compile
+  FairLock places;  // of those that compile
 
   std::mutex mutex;  // never held through a compile
   std::unordered_map<Fingerprint, std::shared_ptr<Flight>, KeyHash> flights;
@@ -189,7 +157,7 @@ absl::StatusOr<CompiledUnit> Jit::State::Compile(const Prepared& prepared,
   std::unique_lock<std::mutex> serial(prepared.backend->serial, std::defer_lock);
   if (!compiler.concurrent()) serial.lock();
   // The last thing to wait for: whoever has a place compiles and waits for nobody.
-  const Place place(places);
+  const std::lock_guard<FairLock> place(places);
   absl::StatusOr<CompiledUnit> compiled = compiler.Compile(prepared.unit, target);
   if (!compiled.ok()) return compiled;
   const size_t kernels = compiled->kernels.size(), wanted = prepared.unit.entries.size();

@@ -18,6 +18,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
+#include "core/fair_lock.h"
 #include "core/status.h"
 #include "registry/captured_graph.h"
 #include "registry/dispatcher.h"
@@ -93,8 +94,8 @@ struct Dispatcher::Impl {
   // Has all that `parts` names in memory, or knows why not, and returns with `loading` held. It is
   // not held while that is compiled: who loads or publishes meanwhile waits for no compile, so
   // `parts` is asked again, under the lock, until nothing is left to compile.
-  std::unique_lock<std::mutex> PrepareAll(absl::FunctionRef<std::vector<Loader::Part>()> parts,
-                                          Loader::Builds* builds);
+  std::unique_lock<FairLock> PrepareAll(absl::FunctionRef<std::vector<Loader::Part>()> parts,
+                                        Loader::Builds* builds);
 
   // --- publishing (publish.cc)
   // `publishing` is held, `loading` is not.
@@ -125,8 +126,8 @@ struct Dispatcher::Impl {
   std::atomic<const Snapshot*> current{nullptr};
   std::atomic<uint64_t> version{0};
 
-  std::mutex publishing;
-  std::mutex loading;
+  FairLock publishing;
+  FairLock loading;
   Loader loader;
 
   std::mutex telling;  // leaf lock of the journal

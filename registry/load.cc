@@ -88,9 +88,9 @@ absl::StatusOr<std::shared_ptr<const Streams>> Dispatcher::Impl::GrowWorkspaces(
   return streams;
 }
 
-std::unique_lock<std::mutex> Dispatcher::Impl::PrepareAll(
+std::unique_lock<FairLock> Dispatcher::Impl::PrepareAll(
     absl::FunctionRef<std::vector<Loader::Part>()> parts, Loader::Builds* builds) {
-  std::unique_lock<std::mutex> held(loading);
+  std::unique_lock<FairLock> held(loading);
   // Comes to an end: each turn builds what was never built for this call.
   while (!loader.Prepare(parts(), builds)) {
     held.unlock();
@@ -142,7 +142,7 @@ absl::StatusOr<LoadReport> Dispatcher::Load(std::string_view op, absl::Span<cons
   std::shared_ptr<const Snapshot> before;
   Wanted wanted;
   Loader::Builds builds;
-  const std::unique_lock<std::mutex> loading = impl_->PrepareAll(
+  const std::unique_lock<FairLock> loading = impl_->PrepareAll(
       [&] {
         before = impl_->Current();
         wanted = resolve(*before->generation);

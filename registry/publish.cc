@@ -63,7 +63,7 @@ absl::StatusOr<LoadReport> Dispatcher::Impl::Publish(GenerationPtr next, Publica
   std::vector<std::shared_ptr<OpTable>> fresh;
   std::vector<Loader::Part> parts;
   Loader::Builds builds;
-  const std::unique_lock<std::mutex> held = PrepareAll(
+  const std::unique_lock<FairLock> held = PrepareAll(
       [&] {
         fresh.clear();
         parts.clear();
@@ -203,7 +203,7 @@ void Dispatcher::Impl::Drop() {
 absl::StatusOr<LoadReport> Dispatcher::Publish(GenerationPtr next, PublicationRecord why) {
   absl::StatusOr<LoadReport> report;
   {
-    const std::lock_guard<std::mutex> publishing(impl_->publishing);
+    const std::lock_guard<FairLock> publishing(impl_->publishing);
     report = impl_->PublishAndTell(std::move(next), std::move(why));
   }
   impl_->Drop();
@@ -225,7 +225,7 @@ absl::StatusOr<LoadReport> Dispatcher::Impl::PublishAndTell(GenerationPtr next,
                                                 : counters.generations;
   counter.fetch_add(1, std::memory_order_relaxed);
   {
-    const std::lock_guard<std::mutex> held(loading);
+    const std::lock_guard<FairLock> held(loading);
     Sweep();
   }
   if (!(why.quiet && report.ok())) Tell(why);
@@ -236,7 +236,7 @@ absl::StatusOr<LoadReport> Dispatcher::Rollback(std::string_view digest, Publica
   if (why.trigger.empty()) why.trigger = "rollback";
   absl::StatusOr<LoadReport> report;
   {
-    const std::lock_guard<std::mutex> publishing(impl_->publishing);
+    const std::lock_guard<FairLock> publishing(impl_->publishing);
     absl::StatusOr<GenerationPtr> found = impl_->FindKept(digest);
     const bool quiet = why.quiet;
     if (found.ok()) {
@@ -302,7 +302,7 @@ std::vector<GenerationPtr> Dispatcher::history() const {
 }
 
 void Dispatcher::OrderHistory(const std::vector<Fingerprint>& order) {
-  const std::lock_guard<std::mutex> loading(impl_->loading);
+  const std::lock_guard<FairLock> loading(impl_->loading);
   const std::lock_guard<std::mutex> lock(impl_->state);
   auto place = impl_->kept.begin();
   for (const Fingerprint& digest : order) {
@@ -337,7 +337,7 @@ const DispatcherOptions& Dispatcher::options() const { return impl_->options; }
 
 void Dispatcher::Collect() {
   // Whoever loads or publishes at the moment keeps what it needs, or sweeps itself.
-  if (const std::unique_lock<std::mutex> loading(impl_->loading, std::try_to_lock); loading) {
+  if (const std::unique_lock<FairLock> loading(impl_->loading, std::try_to_lock); loading) {
     impl_->Sweep();
   }
   impl_->Drop();
