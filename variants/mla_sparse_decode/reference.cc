@@ -2,8 +2,8 @@
 //
 // The definition in float64, and what a correct bf16 kernel may differ from it.
 //
-// Per output element the bound is 2^-8 (|o| + sum p |v|): a kernel rounds p to bf16 (2^-9 of each
-// term) and the result once more. lse is fp32 throughout.
+// Per output element the bound is 2^-8 (|o| + sum p |v|): a kernel rounds p to bf16 (by at most
+// 2^-8 of each term) and the result once more. lse is fp32 throughout.
 #include <algorithm>
 #include <array>
 #include <cmath>

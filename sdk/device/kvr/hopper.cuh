@@ -10,9 +10,9 @@
 //   kvr::TensorCopy(to, &map, z, y, x, &barrier, kvr::ReadOncePolicy());
 //   kvr::WaitBarrier(&barrier, parity);   // every reader; parity of the phase: 0, 1, 0, ...
 //
-// Memory that ordinary stores wrote must pass FenceAsyncProxy in the threads that wrote, and then a
-// barrier, before a copy reads or overwrites it. Memory that was only read needs the barrier
-// alone.
+// Memory that ordinary stores wrote, or ordinary loads read, must pass FenceAsyncProxy in the
+// threads that did so, and then a barrier, before a copy reads or overwrites it: a copy goes through
+// a proxy of its own, and a barrier alone orders ordinary accesses only.
 #pragma once
 
 #include <kvr/platform.cuh>

@@ -3,7 +3,8 @@
 // The definition in float64, and what a correct bf16 kernel may differ from it.
 //
 // Per output element the bound is 2^-8 (|o| + sum p |v|), the sink's factor in both: a kernel
-// rounds p to 16 bits (2^-9 of each term) and the result once more. lse is fp32 throughout.
+// rounds p to 16 bits (by at most 2^-8 of each term) and the result once more. lse is fp32
+// throughout.
 #include <algorithm>
 #include <array>
 #include <cmath>

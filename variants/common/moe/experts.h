@@ -6,8 +6,8 @@
 //   h = activate(x . gate[e], x . up[e])     out = sum weight_e * (h . down[e])
 //
 // Per element of out the bound is 2^-7 (|out| + sum |terms|), over the terms weight * h * down: a
-// kernel rounds h to bf16 (2^-9 of each term, and as much again through the gate), and the result
-// once more. Experts must be the same; weights are right to 1e-5 of the token's largest.
+// kernel rounds h to bf16 (by at most 2^-8 of each term, and as much again through the gate), and
+// the result once more. Experts must be the same; weights are right to 1e-5 of the token's largest.
 //
 // Threading: pure functions, if those of Experts are.
 #pragma once
