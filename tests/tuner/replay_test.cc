@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -101,7 +102,9 @@ class FillCode : public VariantCode {
   const bool by_tensor_;
 };
 
-Finding CheckFill(bool by_tensor, LaunchMode mode) {
+// A session of two subjects that are the same.
+void WithFills(bool by_tensor, LaunchMode mode,
+               const std::function<void(MeasureSession& session)>& body) {
   const FillOp op(by_tensor);
   const std::unique_ptr<NullDevice> null = OpenNull();
   CallingDevice device(*null);
@@ -115,26 +118,39 @@ Finding CheckFill(bool by_tensor, LaunchMode mode) {
   auto binary = std::make_shared<Binary>();
   binary->target = "null";
   auto prepared = Prepare(device, op.spec(), variant, {}, binary);
-  EXPECT_TRUE(prepared.ok()) << prepared.status();
-  if (!prepared.ok()) return {};
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
   const auto stream = device.CreateStream();
   Bench bench{device, *stream, MemoryBudget{}, [](Stage, int, const std::string&) {}};
-  Finding finding;
   {
-    auto session = MeasureSession::Open(bench, op, {64}, {op.Set(3), op.Set(5)}, {*prepared},
-                                        SessionOptions{{mode, CacheMode::kCold}, 0, ""}, nullptr);
-    EXPECT_TRUE(session.ok()) << session.status();
-    if (!session.ok()) return {};
-    Outcome fault;
-    EXPECT_TRUE((*session)->Sample({0}, 5, &fault).ok());
-    EXPECT_EQ(fault.finding.status, TrialStatus::kPassed) << fault.finding.reason;
-    for (int i = 0; i < 5 && finding.status == TrialStatus::kPassed; ++i) {
-      const auto checked = (*session)->Check(0);
-      EXPECT_TRUE(checked.ok()) << checked.status();
-      if (checked.ok()) finding = checked->finding;
-    }
+    auto session =
+        MeasureSession::Open(bench, op, {64}, {op.Set(3), op.Set(5)}, {*prepared, *prepared},
+                             SessionOptions{{mode, CacheMode::kCold}, 0, ""}, nullptr);
+    ASSERT_TRUE(session.ok()) << session.status();
+    body(**session);
   }
   device.DestroyStream(*stream);
+}
+
+void SampleFills(MeasureSession& session, const std::vector<int>& subjects) {
+  Outcome fault;
+  EXPECT_TRUE(session.Sample(subjects, 5, &fault).ok());
+  EXPECT_EQ(fault.finding.status, TrialStatus::kPassed) << fault.finding.reason;
+}
+
+Finding CheckOne(MeasureSession& session, int subject) {
+  const auto checked = session.Check(subject);
+  EXPECT_TRUE(checked.ok()) << checked.status();
+  return checked.ok() ? checked->finding : Finding();
+}
+
+Finding CheckFill(bool by_tensor, LaunchMode mode) {
+  Finding finding;
+  WithFills(by_tensor, mode, [&](MeasureSession& session) {
+    SampleFills(session, {0, 1});
+    for (int i = 0; i < 5 && finding.status == TrialStatus::kPassed; ++i) {
+      finding = CheckOne(session, i % 2);
+    }
+  });
   return finding;
 }
 
@@ -150,6 +166,19 @@ TEST(CheckTest, WhatIsRightEagerlyAndWrongReplayedIsFound) {
   const Finding finding = CheckFill(/*by_tensor=*/true, LaunchMode::kGraph);
   EXPECT_EQ(finding.status, TrialStatus::kIncorrectNumerical);
   EXPECT_THAT(finding.reason, HasSubstr("after timing"));
+}
+
+// The buffers have other inputs since the first check: neither a recording that was made before nor
+// one that is made now may have seen them.
+TEST(CheckTest, WhatIsWrongReplayedIsFoundAfterOthersWereChecked) {
+  WithFills(/*by_tensor=*/true, LaunchMode::kGraph, [](MeasureSession& session) {
+    SampleFills(session, {0, 1});
+    EXPECT_EQ(CheckOne(session, 0).status, TrialStatus::kIncorrectNumerical);
+    EXPECT_EQ(CheckOne(session, 1).status, TrialStatus::kIncorrectNumerical);
+    SampleFills(session, {1});  // the recordings of the other are dropped
+    EXPECT_EQ(CheckOne(session, 1).status, TrialStatus::kIncorrectNumerical);
+    EXPECT_EQ(CheckOne(session, 0).status, TrialStatus::kIncorrectNumerical);
+  });
 }
 
 }  // namespace
