@@ -16,8 +16,9 @@ T Must(absl::StatusOr<T> value) {
 }
 
 Catalog MakeCatalog(const std::vector<std::shared_ptr<Variant>>& variants) {
-  std::set<std::string> names = {"axpy"};
+  std::set<std::string> names;
   for (const std::shared_ptr<Variant>& variant : variants) names.insert(variant->op);
+  if (names.empty()) names = {"axpy"};
   std::vector<std::unique_ptr<Operation>> operations;
   for (const std::string& name : names) operations.push_back(std::make_unique<AxpyOp>(name));
   return Must(Catalog::Create(std::move(operations)));

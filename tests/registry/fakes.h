@@ -68,8 +68,8 @@ class NullCompiler : public Compiler {
   std::vector<HeaderRoot> roots_;
 };
 
-// Catalog {baseline, wide}, a null device and a Jit, ready to dispatch. Each op that a variant
-// names is an axpy.
+// Catalog {baseline, wide}, a null device and a Jit, ready to dispatch. Its ops are those that the
+// variants name, all axpys; "axpy" itself where there are no variants.
 struct World {
   static constexpr int kMaxCompiles = 2;  // at a time, however many processors there are
   World();
