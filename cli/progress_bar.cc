@@ -10,6 +10,8 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "cli/command.h"
+#include "cli/table.h"
 #include "core/strings.h"
 
 namespace kvr::cli {
@@ -117,7 +119,9 @@ void ProgressBar::Update(const ProgressUpdate& update) {
 
 void ProgressBar::Note(std::string_view line) {
   Wipe();
-  std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
+  const std::string shown = Shown(line);  // it may quote what a plugin said
+  const bool wrapped = terminal_ && shown.find('\n') == std::string::npos;
+  std::fputs((wrapped ? Wrap(shown, ErrorWidth(), 0) : shown + "\n").c_str(), stderr);
 }
 
 const std::atomic<bool>* CancelOnInterrupt() {

@@ -150,6 +150,13 @@ std::string Table::RenderAll(int width) const {
 
 std::string Wrap(std::string_view text, int width, int indent) {
   const std::string margin(static_cast<size_t>(indent), ' ');
+  if (const size_t end = text.find('\n'); end != text.npos) {
+    std::string whole = Wrap(text.substr(0, end), width, indent);
+    for (const std::string_view line : Split(text.substr(end + 1), '\n')) {
+      StrAppend(&whole, line.empty() ? "" : margin, line, "\n");
+    }
+    return whole;
+  }
   const int room = width > 0 ? std::max(1, width - indent) : kUnlimited;
   std::string out = margin;
   int used = 0;

@@ -37,7 +37,9 @@ class Table {
 };
 
 // `text` and a line end, each line indented and at most `width` cells wide, broken at blanks, a
-// word wider than that behind its commas; what has none stands alone. 0: one line.
+// word wider than that behind its commas; what has none stands alone. 0: one line. Of a text of
+// several lines the first is wrapped, and the others, a compiler's with its caret say, are
+// indented.
 std::string Wrap(std::string_view text, int width, int indent);
 
 // Of standard output; where it is not a terminal: COLUMNS, else 100.

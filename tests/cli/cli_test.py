@@ -274,6 +274,20 @@ class Kvr(unittest.TestCase):
         run = self.json("run", OP, "--device", "host", "--axes", SMALL, "--selections", selections)
         self.assertEqual([drop["variant"] for drop in run["dropped"]], ["gone"] if selected == "gone" else [])
 
+    def test_what_a_compiler_quotes_lines_up_and_steers_no_terminal(self):
+        root = os.path.join(self.scratch, "loud")
+        self.bundle(root, "loud")
+        with open(os.path.join(root, "loud", "variant.toml"), "r+", encoding="utf-8") as file:
+            manifest = file.read().replace("\n[tunables", 'sources = ["merge.cu"]\n\n[tunables', 1)
+            file.seek(0)
+            file.write(manifest)
+        with open(os.path.join(root, "loud", "merge.cu"), "w", encoding="utf-8") as file:
+            file.write('#error "\x1b[2J"\n__global__ void mla_merge();\n')
+        done = self.kvr("tune", OP, "--plugins", root, "--device", "host", "--variant", "loud", "--axes", SMALL, code=1)
+        self.assertIn("#error", done.stderr)
+        self.assertNotIn("\x1b", done.stdout + done.stderr)
+        self.assertIn("\n  __global__ void mla_merge();\n                  ^", done.stdout)
+
     def test_every_subcommand_has_an_example(self):
         for name in ("doctor", "list", "compile", "verify", "tune", "run", "explain", "cache"):
             text = self.kvr(name, "--help").stdout

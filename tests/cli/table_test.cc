@@ -99,6 +99,11 @@ TEST(Wrap, BreaksAWordThatIsTooWideBehindItsCommas) {
   EXPECT_EQ(Wrap("see /a/very/long/path/that/stays", 12, 0), "see\n/a/very/long/path/that/stays\n");
 }
 
+TEST(Wrap, LeavesWhatFollowsTheFirstLineAsItLinesUp) {
+  EXPECT_EQ(Wrap("failed: x.cu:1:5: error: what\nint  a  b;\n     ^\n\nlast", 20, 2),
+            "  failed: x.cu:1:5:\n  error: what\n  int  a  b;\n       ^\n\n  last\n");
+}
+
 TEST(TerminalWidth, IsSaidByColumnsWhereThereIsNoTerminal) {
   if (isatty(STDOUT_FILENO)) GTEST_SKIP() << "this is a terminal";
   for (const auto& [columns, width] :
