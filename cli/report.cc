@@ -71,6 +71,7 @@ Json RowsJson(const std::vector<report::Row>& all) {
                     {"band", figure(row.band)},
                     {"challenger_us", figure(row.challenger_us)},
                     {"incumbent_us", figure(row.incumbent_us)},
+                    {"quality", row.quality},
                     {"sessions", row.sessions},
                     {"rounds", row.rounds}});
   }

@@ -198,9 +198,9 @@ void AddTune(CLI::App& app, Commands& commands) {
   CLI::App* sub = Subcommand(
       app, "tune",
       "Race the space and select a config per tuning key.\n\nAll configs that are right race; the "
-      "best of the race then meets what is selected now\n(else the baseline) on fresh samples, and "
-      "takes its place on a WIN only: faster beyond\nthe noise band. Everything is kept in the "
-      "ledger, and what was rejected there under the\nsame sources, device, driver and compiler is "
+      "best of the race then meets what is selected now (else the baseline) on fresh samples, and "
+      "takes its place on a WIN only: faster beyond the noise band. Everything is kept in the "
+      "ledger, and what was rejected there under the same sources, device, driver and compiler is "
       "not measured again.",
       "kvr tune mla_sparse_decode --axes num_tokens=64,topk=512 --budget 60s "
       "--selections selections.json");

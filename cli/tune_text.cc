@@ -43,11 +43,20 @@ class Tallies {
   std::vector<Tally> tallies_;
 };
 
-// The gist of a prune reason: "same plan", "topk <= 4096", "block.x = 2048 (2048) is out of range".
+// The gist of a prune reason: "same plan", "topk <= 4096", "block.x = 2048 is out of range".
 std::string Gist(const std::string& reason) {
   std::string gist = reason.substr(0, reason.find("; "));
   for (const std::string_view end : {" at these axes", " and plan as "}) {
     gist = gist.substr(0, gist.find(end));
+  }
+  // What a value was computed from, parentheses of its own included.
+  for (size_t at; (at = gist.find(" (")) != std::string::npos;) {
+    size_t end = at + 1;
+    int open = 0;
+    do {
+      open += gist[end] == '(' ? 1 : gist[end] == ')' ? -1 : 0;
+    } while (++end < gist.size() && open > 0);
+    gist.erase(at, end - at);
   }
   if (const size_t colon = gist.rfind(": "); colon != std::string::npos) gist.erase(0, colon + 2);
   return gist;
@@ -208,17 +217,20 @@ void PrintSingles(const Catalog& catalog, const std::string& op, const TuneRepor
   for (const SingleChoice& choice : report.singles) {
     if (choice.at.empty()) continue;
     std::map<std::string, size_t> verdicts;
-    for (const SingleAt& at : choice.at) ++verdicts[at.verdict];
+    std::set<Axes> keys;  // one may be measured at several shapes
+    for (const SingleAt& at : choice.at) {
+      ++verdicts[at.verdict];
+      keys.insert(at.key);
+    }
     std::string counts;
     for (const auto& [verdict, count] : verdicts) {
       StrAppend(&counts, counts.empty() ? "" : ", ", count, " ", verdict);
     }
-    Print(Wrap(
-        StrCat(AxesText(choice.key), ": one choice for all ", choice.at.size(), " keys would be ",
-               choice.variant, " (", ShortConfig(catalog, op, choice.variant, choice.config),
-               "); against it each key's own: ", counts,
-               report.ledger.empty() ? "" : "; `kvr report` shows them"),
-        TerminalWidth(), 2));
+    Print(Wrap(StrCat(AxesText(choice.key), ": one choice for all ", keys.size(), " keys would be ",
+                      choice.variant, " (", ShortConfig(catalog, op, choice.variant, choice.config),
+                      "); against it each key's own: ", counts,
+                      report.ledger.empty() ? "" : "; `kvr report` shows them"),
+               TerminalWidth(), 2));
   }
 }
 

@@ -213,8 +213,8 @@ absl::Status Tuner::CompareWithSingle(const KeyGroup& group, PhaseProgress& prog
     }
   }
   if (left_out > 0 && !Cancelled(bench_)) {
-    Cut(StrCat(AxesText(choice.key), ": the budget left no time to compare ", left_out,
-               left_out == 1 ? " key" : " keys", " with one choice for all"));
+    Cut(StrCat(AxesText(choice.key), ": the budget left no time for ", left_out,
+               left_out == 1 ? " comparison" : " comparisons", " with one choice for all"));
   }
   report_.singles.push_back(std::move(choice));
   return absl::OkStatus();

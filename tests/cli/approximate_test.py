@@ -94,6 +94,8 @@ class Approximate(unittest.TestCase):
             self.assertRegex(file.read(), r"against the exact result(.|\n)*y\.relative_error 0\.")
         with open(prefix + ".html", encoding="utf-8") as file:
             self.assertIn("against the exact result: y.cosine_difference", file.read())
+        rows = json.loads(self.kvr("report", "--json", "--out", prefix).stdout)["rows"]
+        self.assertTrue(any("y.relative_error 0." in row["quality"] for row in rows), rows)
 
     def test_run_serves_it_with_consent(self):
         refused = self.on_host("run", "--variant", "coarse", code=2)
