@@ -268,7 +268,7 @@ absl::StatusOr<Variant> Admit(Manifest m, const OpSpec& op) {
   v.has_launch_function = m.HasLaunchFunction();
   v.has_reference_function = m.HasReferenceFunction();
   if (m.HasPlanFunction() || v.has_launch_function || v.has_reference_function) {
-    v.code = MakeVariantCode(op, m.plan_code, m.launch_code, m.reference_code);
+    v.code = MakeVariantCode(op, v.tunables, m.plan_code, m.launch_code, m.reference_code);
   }
   if (m.HasPlanFunction()) v.plan.function = v.code;
   v.fingerprint = FingerprintVariant(v, {&m.plan_code, &m.launch_code, &m.reference_code});

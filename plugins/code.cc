@@ -105,12 +105,16 @@ class PluginLaunchFunction final : public LaunchFunction {
 
 class PluginVariantCode final : public VariantCode {
  public:
-  PluginVariantCode(OpSpec op, bundle::CodeEntry plan, bundle::CodeEntry launch,
-                    bundle::CodeEntry reference)
+  PluginVariantCode(OpSpec op, const std::vector<Tunable>& tunables, bundle::CodeEntry plan,
+                    bundle::CodeEntry launch, bundle::CodeEntry reference)
       : op_(std::move(op)),
         plan_(op_.name, std::move(plan)),
         launch_(std::make_shared<const VariantEntry>(op_.name, std::move(launch))),
-        reference_(op_.name, std::move(reference)) {}
+        reference_(op_.name, std::move(reference)) {
+    for (const Tunable& tunable : tunables) {
+      is_quality_.push_back(tunable.scope == Scope::kQuality);
+    }
+  }
 
   absl::Status Load() const override {
     absl::Status status;
@@ -180,19 +184,29 @@ class PluginVariantCode final : public VariantCode {
     const kvr_variant* variant = reference_.Find(&status);
     if (variant == nullptr) return status;
     if (variant->reference == nullptr) return reference_.Missing("reference");
+    if (tunable_values.size() != is_quality_.size()) {
+      return Error(absl::StatusCode::kInternal,
+                   StrCat(tunable_values.size(), " values for ", is_quality_.size(), " tunables"),
+                   "use Variant::TunableValues");
+    }
+    std::vector<int64_t> quality;
+    for (size_t i = 0; i < tunable_values.size(); ++i) {
+      if (is_quality_[i]) quality.push_back(tunable_values[i]);
+    }
     const std::vector<kvr_tensor> tensors = ToC(inputs);
     return Referred(*reference_.library(), reference_.Function("reference"), op_, axes,
                     [&](kvr_expected* outputs, uint32_t count, char* error, size_t size) {
                       return variant->reference(
-                          axes.data(), static_cast<uint32_t>(op_.axes.size()),
-                          tunable_values.data(), static_cast<uint32_t>(tunable_values.size()),
-                          tensors.data(), static_cast<uint32_t>(tensors.size()),
-                          static_cast<uint32_t>(threads), outputs, count, error, size);
+                          axes.data(), static_cast<uint32_t>(op_.axes.size()), quality.data(),
+                          static_cast<uint32_t>(quality.size()), tensors.data(),
+                          static_cast<uint32_t>(tensors.size()), static_cast<uint32_t>(threads),
+                          outputs, count, error, size);
                     });
   }
 
  private:
   OpSpec op_;
+  std::vector<bool> is_quality_;  // by tunable
   VariantEntry plan_;
   std::shared_ptr<const VariantEntry> launch_;
   VariantEntry reference_;
@@ -200,10 +214,11 @@ class PluginVariantCode final : public VariantCode {
 
 }  // namespace
 
-std::shared_ptr<const VariantCode> MakeVariantCode(const OpSpec& op, bundle::CodeEntry plan,
-                                                   bundle::CodeEntry launch,
+std::shared_ptr<const VariantCode> MakeVariantCode(const OpSpec& op,
+                                                   const std::vector<Tunable>& tunables,
+                                                   bundle::CodeEntry plan, bundle::CodeEntry launch,
                                                    bundle::CodeEntry reference) {
-  return std::make_shared<const PluginVariantCode>(op, std::move(plan), std::move(launch),
+  return std::make_shared<const PluginVariantCode>(op, tunables, std::move(plan), std::move(launch),
                                                    std::move(reference));
 }
 

@@ -12,6 +12,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/op.h"
 #include "core/variant.h"
@@ -20,9 +21,11 @@
 
 namespace kvr {
 
-// `plan`, `launch` and `reference`: which functions the manifest asks for.
-std::shared_ptr<const VariantCode> MakeVariantCode(const OpSpec& op, bundle::CodeEntry plan,
-                                                   bundle::CodeEntry launch,
+// `plan`, `launch` and `reference`: which functions the manifest asks for. `tunables`: the
+// variant's, of which the reference function gets the values of those of scope quality.
+std::shared_ptr<const VariantCode> MakeVariantCode(const OpSpec& op,
+                                                   const std::vector<Tunable>& tunables,
+                                                   bundle::CodeEntry plan, bundle::CodeEntry launch,
                                                    bundle::CodeEntry reference);
 
 std::unique_ptr<Operation> MakePluginOperation(OpSpec spec,

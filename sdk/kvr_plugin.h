@@ -143,10 +143,11 @@ typedef struct kvr_variant {
   void (*close)(void* state); /* nothing launched through `state` is in flight any more */
 
   /* Since 1.1. What an approximate variant computes with one config, in float64, on up to `threads`
-   * threads: its own algorithm, which verification holds its kernels to. As kvr_operation's. Of the
-   * tunables, only those of scope quality may change what it says. */
-  int (*reference)(const int64_t* axes, uint32_t axis_count, const int64_t* tunables,
-                   uint32_t tunable_count, const kvr_tensor* inputs, uint32_t input_count,
+   * threads: its own algorithm, which verification holds its kernels to. As kvr_operation's.
+   * `quality`: the values of its tunables of scope quality, in the manifest's order, since no
+   * others may change what it says. */
+  int (*reference)(const int64_t* axes, uint32_t axis_count, const int64_t* quality,
+                   uint32_t quality_count, const kvr_tensor* inputs, uint32_t input_count,
                    uint32_t threads, kvr_expected* outputs, uint32_t output_count, char* error,
                    size_t error_size);
 } kvr_variant;

@@ -341,10 +341,16 @@ TEST_F(Approximate, ReferenceIsOfTheConfigAndInheritedWithTheLibrary) {
                   std::round((*own)[0].expected[i] * grains / 2));
       }
     }
-    const auto refused = variant.code->Reference(kAxes, std::vector<int64_t>{1}, inputs_->views, 1);
+    setenv("KVR_TEST_FAULT", "own reference refuses", 1);
+    const auto refused =
+        variant.code->Reference(kAxes, std::vector<int64_t>{1, 0, 32}, inputs_->views, 1);
+    unsetenv("KVR_TEST_FAULT");
     EXPECT_THAT(std::string(refused.status().message()),
-                AllOf(HasSubstr("the reference function of scale_rows/coarse: 1 tunables"),
+                AllOf(HasSubstr("the reference function of scale_rows/coarse: it does not know"),
                       HasSubstr("plugin 'kvr_test_approximate'")));
+    // Values of a config, in the order of all tunables, of which the function sees a part.
+    const auto few = variant.code->Reference(kAxes, std::vector<int64_t>{1}, inputs_->views, 1);
+    EXPECT_THAT(std::string(few.status().message()), HasSubstr("1 values for 3 tunables"));
   }
 }
 

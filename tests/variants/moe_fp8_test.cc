@@ -24,6 +24,7 @@ namespace kvr::moe_decode_fp8 {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr uint8_t kOne = 0x38, kTwo = 0x40;  // e4m3
@@ -370,6 +371,25 @@ TEST(MoeBundles, FilesThatTwoHaveAreTheSame) {
     EXPECT_FALSE(text(std::string(one) + name).empty());
     EXPECT_EQ(text(std::string(one) + name), text(std::string(other) + name));
   }
+}
+
+// A reference is given their values alone, in the manifest's order.
+TEST(MoeBundles, OeaHasItsQualityTunablesInTheOrderOfItsReference) {
+  std::set<std::string> seen;
+  const Scan scan = ScanBuiltins();
+  for (const VariantPtr& variant : scan.variants) {
+    if (!variant->op.starts_with("moe_decode") || !variant->has_reference_function) continue;
+    const std::string name = variant->op + "/" + variant->name;
+    SCOPED_TRACE(name);
+    seen.insert(name);
+    std::vector<std::string> quality;
+    for (const Tunable& tunable : variant->tunables) {
+      if (tunable.scope == Scope::kQuality) quality.push_back(tunable.name);
+    }
+    EXPECT_THAT(quality, ElementsAre("K0", "K_MAX", "P", "MAX_P", "ACROSS_GROUPS"));
+  }
+  EXPECT_THAT(seen, ElementsAre("moe_decode/oea", "moe_decode/oea_stream", "moe_decode_fp8/oea",
+                                "moe_decode_fp8/oea_stream"));
 }
 
 }  // namespace

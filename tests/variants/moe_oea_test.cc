@@ -12,8 +12,7 @@
 #include <vector>
 
 #include "tests/variants/moe_generated.h"
-#include "variants/common/moe/oea.h"
-#include "variants/moe_decode/together.h"
+#include "variants/common/moe/oea_reference.h"
 
 namespace kvr::moe_decode {
 namespace {
@@ -285,9 +284,10 @@ TEST(OeaLaws, PaddingActivatesNothing) {
       kvr_expected outputs[] = {{out.data(), bounds.data(), 0},
                                 {ids.data(), bounds.data(), 0},
                                 {weights.data(), bounds.data(), 0}};
-      char error[256];
-      EXPECT_EQ(ExpectTogether(generated.axes(), quality, inputs, 1, outputs, error, sizeof error),
-                KVR_OK);
+      char error[256] = "";
+      const int code = moe::OeaReference<ReadRouting, Expect>(generated.axes(), quality, inputs, 1,
+                                                              outputs, error, sizeof error);
+      EXPECT_EQ(code, KVR_OK) << error;
       return ids;
     };
     const std::vector<double> before = expected_ids();
@@ -302,6 +302,15 @@ TEST(OeaLaws, PaddingActivatesNothing) {
     padding[lonely] = 100;
     EXPECT_EQ(expected_ids(), before);
   }
+}
+
+TEST(Oea, ReferenceRefusesLessThanItsQualityTunables) {
+  const int64_t quality[] = {2, 0, 1000, 0};
+  char error[256];
+  const int code = moe::OeaReference<ReadRouting, Expect>(nullptr, quality, nullptr, 1, nullptr,
+                                                          error, sizeof error);
+  EXPECT_EQ(code, KVR_INTERNAL);
+  EXPECT_STREQ(error, "4 quality tunables; K0, K_MAX, P, MAX_P and ACROSS_GROUPS come first");
 }
 
 }  // namespace

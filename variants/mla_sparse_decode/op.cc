@@ -21,15 +21,7 @@ int64_t MinimumBytes(const int64_t* axes, uint32_t /*axis_count*/) {
 
 constexpr kvr_operation kOperation =
     OperationOf<Generate, Reference>("mla_sparse_decode", MinimumBytes);
-constexpr const kvr_operation* kOperations[] = {&kOperation};
-
-constexpr kvr_plugin kPlugin = {
-    .size = sizeof(kvr_plugin),
-    .abi_major = KVR_ABI_MAJOR,
-    .abi_minor = KVR_ABI_MINOR,
-    .operation_count = 1,
-    .operations = kOperations,
-};
+constexpr kvr_plugin kPlugin = OperationPlugin<kOperation>();
 
 }  // namespace
 }  // namespace kvr::mla_sparse_decode

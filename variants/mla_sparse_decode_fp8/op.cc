@@ -5,15 +5,7 @@ namespace kvr::mla_sparse_decode_fp8 {
 namespace {
 
 constexpr kvr_operation kOperation = mla_fp8::OperationOf<mla_fp8::kV4>("mla_sparse_decode_fp8");
-constexpr const kvr_operation* kOperations[] = {&kOperation};
-
-constexpr kvr_plugin kPlugin = {
-    .size = sizeof(kvr_plugin),
-    .abi_major = KVR_ABI_MAJOR,
-    .abi_minor = KVR_ABI_MINOR,
-    .operation_count = 1,
-    .operations = kOperations,
-};
+constexpr kvr_plugin kPlugin = OperationPlugin<kOperation>();
 
 }  // namespace
 }  // namespace kvr::mla_sparse_decode_fp8

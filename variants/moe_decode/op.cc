@@ -27,15 +27,7 @@ constexpr kvr_operation kOperation = [] {
   operation.quality = MeasureQuality<Quality>;
   return operation;
 }();
-constexpr const kvr_operation* kOperations[] = {&kOperation};
-
-constexpr kvr_plugin kPlugin = {
-    .size = sizeof(kvr_plugin),
-    .abi_major = KVR_ABI_MAJOR,
-    .abi_minor = KVR_ABI_MINOR,
-    .operation_count = 1,
-    .operations = kOperations,
-};
+constexpr kvr_plugin kPlugin = OperationPlugin<kOperation>();
 
 }  // namespace
 }  // namespace kvr::moe_decode

@@ -72,27 +72,27 @@ moe::Experts ReadExperts(const int64_t* axes, const kvr_tensor* inputs) {
 
 }  // namespace
 
-int ReadRouting(const int64_t* axes, const kvr_tensor* inputs, Routing* to, char* error,
-                size_t error_size) {
+int ReadRouting(const int64_t* axes, const kvr_tensor* inputs, moe::RoutingInputs* routing,
+                char* error, size_t error_size) {
   const auto* const bias = static_cast<const uint16_t*>(inputs[kRoutingBias].data);
-  to->bias.resize(axes[kNumExperts]);
-  std::transform(bias, bias + axes[kNumExperts], to->bias.begin(), WidenBf16);
+  routing->bias.resize(axes[kNumExperts]);
+  std::transform(bias, bias + axes[kNumExperts], routing->bias.begin(), WidenBf16);
+  routing->router = {
+      .num_experts = axes[kNumExperts],
+      .top_k = axes[kTopK],
+      .scoring = moe::Scoring::kSigmoid,
+      .n_group = axes[kNumGroups],
+      .topk_group = axes[kTopkGroup],
+      .scaling_factor = *static_cast<const float*>(inputs[kRoutedScalingFactor].data),
+      .epsilon = kEpsilon,
+      .bias = routing->bias.data()};
   const auto* const valid = static_cast<const int32_t*>(inputs[kNumValidTokens].data);
-  to->routing = {
-      .router = {.num_experts = axes[kNumExperts],
-                 .top_k = axes[kTopK],
-                 .scoring = moe::Scoring::kSigmoid,
-                 .n_group = axes[kNumGroups],
-                 .topk_group = axes[kTopkGroup],
-                 .scaling_factor = *static_cast<const float*>(inputs[kRoutedScalingFactor].data),
-                 .epsilon = kEpsilon,
-                 .bias = to->bias.data()},
-      .num_tokens = axes[kSeqLen],
-      .valid = valid == nullptr ? axes[kSeqLen] : *valid,
-      .router_logits = static_cast<const float*>(inputs[kRoutingLogits].data),
-      .first_expert = axes[kLocalOffset],
-      .end_expert = axes[kLocalOffset] + axes[kNumLocal]};
-  return moe::CheckValid(to->routing, error, error_size);
+  routing->num_tokens = axes[kSeqLen];
+  routing->valid = valid == nullptr ? axes[kSeqLen] : *valid;
+  routing->router_logits = static_cast<const float*>(inputs[kRoutingLogits].data);
+  routing->first_expert = axes[kLocalOffset];
+  routing->end_expert = axes[kLocalOffset] + axes[kNumLocal];
+  return moe::CheckValid(*routing, error, error_size);
 }
 
 void Expect(const int64_t* axes, const kvr_tensor* inputs, const std::vector<moe::Choice>& choices,

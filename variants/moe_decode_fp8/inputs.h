@@ -13,19 +13,9 @@
 
 namespace kvr::moe_decode_fp8 {
 
-// Valid as long as the tensors, and where it is: `routing` points into `bias`.
-struct Routing {
-  Routing() = default;
-  Routing(const Routing&) = delete;
-  Routing& operator=(const Routing&) = delete;
-
-  moe::RoutingInputs routing;
-  std::vector<float> bias;
-};
-
 // KVR_OK, or KVR_INVALID_ARGUMENT where num_valid_tokens is none.
-int ReadRouting(const int64_t* axes, const kvr_tensor* inputs, Routing* to, char* error,
-                size_t error_size);
+int ReadRouting(const int64_t* axes, const kvr_tensor* inputs, moe::RoutingInputs* routing,
+                char* error, size_t error_size);
 
 // All outputs, in float64, for choices[token]: of up to top_k experts each.
 void Expect(const int64_t* axes, const kvr_tensor* inputs, const std::vector<moe::Choice>& choices,

@@ -9,17 +9,17 @@ namespace kvr::moe_decode_fp8 {
 
 int Reference(const int64_t* axes, const kvr_tensor* inputs, int threads, kvr_expected* outputs,
               char* error, size_t error_size) {
-  Routing read;
-  if (const int code = ReadRouting(axes, inputs, &read, error, error_size)) return code;
-  Expect(axes, inputs, moe::RouteEach(read.routing), threads, outputs);
+  moe::RoutingInputs routing;
+  if (const int code = ReadRouting(axes, inputs, &routing, error, error_size)) return code;
+  Expect(axes, inputs, moe::RouteEach(routing), threads, outputs);
   return KVR_OK;
 }
 
 int Quality(const int64_t* axes, const kvr_tensor* inputs, const kvr_tensor* outputs,
             const kvr_expected* exact, double* values, char* error, size_t error_size) {
-  Routing read;
-  if (const int code = ReadRouting(axes, inputs, &read, error, error_size)) return code;
-  return moe::MeasureChoices(read.routing, static_cast<const int32_t*>(outputs[kExpertIds].data),
+  moe::RoutingInputs routing;
+  if (const int code = ReadRouting(axes, inputs, &routing, error, error_size)) return code;
+  return moe::MeasureChoices(routing, static_cast<const int32_t*>(outputs[kExpertIds].data),
                              axes[kSlots], exact[kExpertIds].expected, values, error, error_size);
 }
 

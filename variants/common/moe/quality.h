@@ -13,14 +13,19 @@
 
 namespace kvr::moe {
 
-// Valid as long as the tensors.
+// Valid as long as the tensors, and where it is.
 struct RoutingInputs {
+  RoutingInputs() = default;
+  RoutingInputs(const RoutingInputs&) = delete;
+  RoutingInputs& operator=(const RoutingInputs&) = delete;
+
   Router router;
   int64_t num_tokens = 0;
   int64_t valid = 0;  // tokens from here on are padding
   const float* router_logits = nullptr;
   // Experts that an op computes, by id; whoever takes others has them elsewhere.
   int64_t first_expert = 0, end_expert = 0;
+  std::vector<float> bias;  // the router's, where the op's is not float32 already
 
   const float* LogitsOf(int64_t token) const { return router_logits + token * router.num_experts; }
 };

@@ -1,34 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What this variant is held to (variants/moe_decode/together.h).
-#include "kvr_plugin.h"
+// What this variant is held to (variants/common/moe/oea_reference.h).
+#include "variants/common/moe/oea_reference.h"
 #include "variants/common/operation.h"
-#include "variants/moe_decode/together.h"
+#include "variants/moe_decode/inputs.h"
 
 namespace kvr::moe_decode {
 namespace {
 
-constexpr int kFirstQuality = 6;  // in variant.toml, after the tunables of topk that it extends
-
-int OeaReference(const int64_t* axes, const int64_t* tunables, const kvr_tensor* inputs,
-                 int threads, kvr_expected* outputs, char* error, size_t error_size) {
-  return ExpectTogether(axes, tunables + kFirstQuality, inputs, threads, outputs, error,
-                        error_size);
-}
-
-constexpr kvr_variant kVariant = {.size = sizeof(kvr_variant),
-                                  .op = "moe_decode",
-                                  .name = "oea",
-                                  .reference = ComputeVariantReference<OeaReference>};
-constexpr const kvr_variant* kVariants[] = {&kVariant};
-
-constexpr kvr_plugin kPlugin = {
-    .size = sizeof(kvr_plugin),
-    .abi_major = KVR_ABI_MAJOR,
-    .abi_minor = KVR_ABI_MINOR,
-    .variant_count = 1,
-    .variants = kVariants,
-};
+constexpr kvr_variant kVariant =
+    VariantOf<moe::OeaReference<ReadRouting, Expect>>("moe_decode", "oea");
+constexpr kvr_plugin kPlugin = VariantPlugin<kVariant>();
 
 }  // namespace
 }  // namespace kvr::moe_decode

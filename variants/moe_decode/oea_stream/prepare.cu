@@ -200,7 +200,7 @@ __global__ void moe_prepare(const float* router_logits, const float* bias,
   const moe::Opportunism opportunism{kFirst, kMost == 0 ? top_k : kMost, kMass, kLastPlace,
                                      kAcrossGroups != 0};
   // [kMostWords], then [warps][num_experts].
-  constexpr int kMostWords = 16;
+  constexpr int kMostWords = 16;  // a bit for each of 512 experts, definition.json's limit
   auto* const base = reinterpret_cast<unsigned*>(shared_memory);
   float* const scratch =
       reinterpret_cast<float*>(base + kMostWords) + kvr::WarpIndex() * num_experts;

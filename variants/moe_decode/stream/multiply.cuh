@@ -79,7 +79,7 @@ struct Multiplier {
 
   // Pieces of one key have the same tokens; below 0: no other has.
   KVR_DEVICE int Key(const Piece& piece) const {
-    constexpr int kMostPieces = 1 << 12;
+    constexpr int kMostPieces = 1 << 12;  // of a tile; pairs are as many at most (variant.toml)
     if (piece.kind != kGateUp) return -1;
     return (table.segment_first[piece.segment] + piece.pass * kTokens) * kMostPieces + piece.piece;
   }

@@ -155,7 +155,8 @@ __global__ void __launch_bounds__((kWarps + 1 + kFinishers) * kvr::kWarpLanes, 1
         if (tile * moe::kTokenTile >= tokens) break;
         const float4& sum = sums[tile];
         if (gate_up) {
-          // The rows of token 2t to lane (0, t), those of token 2t + 1 to lane (1, t).
+          // The rows of token 2t (0x5410: low halves) to lane (0, t), those of token 2t + 1
+          // (0x7632: high halves) to lane (1, t).
           const uint32_t both = kvr::PackBf16x2(moe::Silu(sum.x) * sum.z, moe::Silu(sum.y) * sum.w);
           uint32_t words[4];
 #pragma unroll

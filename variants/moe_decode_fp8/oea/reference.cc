@@ -1,30 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// What this variant is held to (variants/common/moe/oea_reference.h).
+#include "variants/common/moe/oea_reference.h"
 #include "variants/common/operation.h"
-#include "variants/moe_decode_fp8/oea_reference.h"
+#include "variants/moe_decode_fp8/inputs.h"
 
 namespace kvr::moe_decode_fp8 {
 namespace {
 
-constexpr int kFirstQuality = 7;  // in variant.toml, after the tunables of topk
-
-int Reference(const int64_t* axes, const int64_t* tunables, const kvr_tensor* inputs, int threads,
-              kvr_expected* outputs, char* error, size_t error_size) {
-  return OeaReference(axes, tunables + kFirstQuality, inputs, threads, outputs, error, error_size);
-}
-
-constexpr kvr_variant kVariant = {.size = sizeof(kvr_variant),
-                                  .op = "moe_decode_fp8",
-                                  .name = "oea",
-                                  .reference = ComputeVariantReference<Reference>};
-constexpr const kvr_variant* kVariants[] = {&kVariant};
-
-constexpr kvr_plugin kPlugin = {
-    .size = sizeof(kvr_plugin),
-    .abi_major = KVR_ABI_MAJOR,
-    .abi_minor = KVR_ABI_MINOR,
-    .variant_count = 1,
-    .variants = kVariants,
-};
+constexpr kvr_variant kVariant =
+    VariantOf<moe::OeaReference<ReadRouting, Expect>>("moe_decode_fp8", "oea");
+constexpr kvr_plugin kPlugin = VariantPlugin<kVariant>();
 
 }  // namespace
 }  // namespace kvr::moe_decode_fp8

@@ -27,7 +27,8 @@ __global__ void moe_prepare(const float* routing_logits, const __nv_bfloat16* ro
                             float* expert_weights, int num_counters, int num_tokens,
                             int num_experts, int top_k, int n_group, int topk_group, int hidden) {
   kvr::LaunchDependents();
-  __shared__ float values[512];  // by expert
+  constexpr int kMostExperts = 512;  // definition.json's limit
+  __shared__ float values[kMostExperts];
   const int token = static_cast<int>(blockIdx.x), lane = kvr::LaneIndex();
   if (kvr::WarpIndex() > 0) {
     const int thread = static_cast<int>(threadIdx.x) - kvr::kWarpLanes;

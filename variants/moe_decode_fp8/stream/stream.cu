@@ -49,7 +49,7 @@ __global__ void __launch_bounds__((kWarps + kFinishers + 1) * kvr::kWarpLanes, 1
                const float* alpha, const float* beta, const float* limit, const int* pair_expert,
                int* counters, __nv_bfloat16* h, float* partial, int* pair_position, int num_tokens,
                int top_k, int local_offset, int num_local, int hidden, int inner) {
-  constexpr int kAhead = 1;
+  constexpr int kAhead = 1;  // tickets fetched beyond those that warps have asked for
   static_assert(kSlots % kFinishers == 0, "a finishing warp sees every turn of its slots");
   using Ring = moe::Ring<kColumns, kStages>;
   using Meeting = moe::Meeting<kWarps, kSlots>;

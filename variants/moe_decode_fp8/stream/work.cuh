@@ -101,6 +101,7 @@ struct Tickets {
       storage.end[round % kRing] = end;
       kvr::SharedStoreRelease(&storage.known[round % kRing], round);
       if (first == end) return;
+      // 20 ns apart: looking all the time would hold up those who multiply.
       while (round >= kvr::SharedLoadAcquire(&storage.asked) + kAhead) __nanosleep(20);
       taken = atomicAdd(ticket, 1);
     }
