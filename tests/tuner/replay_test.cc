@@ -103,7 +103,7 @@ class FillCode : public VariantCode {
 };
 
 // A session of two subjects that are the same.
-void WithFills(bool by_tensor, LaunchMode mode,
+void WithFills(bool by_tensor, const MeasureMode& mode,
                const std::function<void(MeasureSession& session)>& body) {
   const FillOp op(by_tensor);
   const std::unique_ptr<NullDevice> null = OpenNull();
@@ -124,7 +124,7 @@ void WithFills(bool by_tensor, LaunchMode mode,
   {
     auto session =
         MeasureSession::Open(bench, op, {64}, {op.Set(3), op.Set(5)}, {*prepared, *prepared},
-                             SessionOptions{{mode, CacheMode::kCold}, 0, ""}, nullptr);
+                             SessionOptions{mode, 0, ""}, nullptr);
     ASSERT_TRUE(session.ok()) << session.status();
     body(**session);
   }
@@ -145,7 +145,7 @@ Finding CheckOne(MeasureSession& session, int subject) {
 
 Finding CheckFill(bool by_tensor, LaunchMode mode) {
   Finding finding;
-  WithFills(by_tensor, mode, [&](MeasureSession& session) {
+  WithFills(by_tensor, {mode, CacheMode::kCold}, [&](MeasureSession& session) {
     SampleFills(session, {0, 1});
     for (int i = 0; i < 5 && finding.status == TrialStatus::kPassed; ++i) {
       finding = CheckOne(session, i % 2);
@@ -171,7 +171,8 @@ TEST(CheckTest, WhatIsRightEagerlyAndWrongReplayedIsFound) {
 // The buffers have other inputs since the first check: neither a recording that was made before nor
 // one that is made now may have seen them.
 TEST(CheckTest, WhatIsWrongReplayedIsFoundAfterOthersWereChecked) {
-  WithFills(/*by_tensor=*/true, LaunchMode::kGraph, [](MeasureSession& session) {
+  const MeasureMode two_buffer_sets{LaunchMode::kGraph, CacheMode::kHot};
+  WithFills(/*by_tensor=*/true, two_buffer_sets, [](MeasureSession& session) {
     SampleFills(session, {0, 1});
     EXPECT_EQ(CheckOne(session, 0).status, TrialStatus::kIncorrectNumerical);
     EXPECT_EQ(CheckOne(session, 1).status, TrialStatus::kIncorrectNumerical);
