@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <set>
 #include <string>
 #include <tuple>
@@ -26,6 +27,7 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Key;
 
 constexpr uint8_t kOne = 0x38, kTwo = 0x40;  // e4m3
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -373,23 +375,32 @@ TEST(MoeBundles, FilesThatTwoHaveAreTheSame) {
   }
 }
 
-// A reference is given their values alone, in the manifest's order.
-TEST(MoeBundles, OeaHasItsQualityTunablesInTheOrderOfItsReference) {
-  std::set<std::string> seen;
+// A reference is given their values alone, in the manifest's order. Four manifests state them, and
+// whoever knows one of the variants knows them all.
+TEST(MoeBundles, OeaHasTheSameQualityTunablesEverywhereInTheOrderOfItsReference) {
+  std::map<std::string, std::vector<Tunable>> quality;
   const Scan scan = ScanBuiltins();
   for (const VariantPtr& variant : scan.variants) {
     if (!variant->op.starts_with("moe_decode") || !variant->has_reference_function) continue;
-    const std::string name = variant->op + "/" + variant->name;
-    SCOPED_TRACE(name);
-    seen.insert(name);
-    std::vector<std::string> quality;
+    std::vector<Tunable>& own = quality[variant->op + "/" + variant->name];
     for (const Tunable& tunable : variant->tunables) {
-      if (tunable.scope == Scope::kQuality) quality.push_back(tunable.name);
+      if (tunable.scope == Scope::kQuality) own.push_back(tunable);
     }
-    EXPECT_THAT(quality, ElementsAre("K0", "K_MAX", "P", "MAX_P", "ACROSS_GROUPS"));
   }
-  EXPECT_THAT(seen, ElementsAre("moe_decode/oea", "moe_decode/oea_stream", "moe_decode_fp8/oea",
-                                "moe_decode_fp8/oea_stream"));
+  EXPECT_THAT(quality, ElementsAre(Key("moe_decode/oea"), Key("moe_decode/oea_stream"),
+                                   Key("moe_decode_fp8/oea"), Key("moe_decode_fp8/oea_stream")));
+  const std::vector<std::string> names = {"K0", "K_MAX", "P", "MAX_P", "ACROSS_GROUPS"};
+  for (const auto& [variant, own] : quality) {
+    SCOPED_TRACE(variant);
+    ASSERT_EQ(own.size(), names.size());
+    for (size_t i = 0; i < own.size(); ++i) {
+      const Tunable& one = quality.begin()->second[i];
+      EXPECT_EQ(own[i].name, names[i]);
+      EXPECT_EQ(own[i].values, one.values) << names[i];
+      EXPECT_EQ(own[i].default_value, one.default_value) << names[i];
+      EXPECT_EQ(own[i].description, one.description) << names[i];
+    }
+  }
 }
 
 }  // namespace
