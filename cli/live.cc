@@ -20,7 +20,7 @@ std::string Milliseconds(double ms) { return cli::Microseconds(1000 * ms); }
 void PrintOutcome(const LiveJson& swap) {
   const LiveJson& changes = PartOf(swap, "changes");
   for (const LiveJson& change : changes) {
-    if (change.is_string()) Print(StrCat(change.get<std::string>(), "\n"));
+    if (change.is_string()) Print(Wrap(change.get<std::string>(), TerminalWidth(), 0));
   }
   const std::string state = TextOf(swap, "state");
   const std::string before = ShortDigest(TextOf(swap, "before"));
@@ -39,8 +39,9 @@ void PrintOutcome(const LiveJson& swap) {
     add("built", "build_ms");
     add("verified", "verify_ms");
     add("published", "publish_ms");
-    Print(StrCat(state, " ", after, " in place of ", before, took.empty() ? "" : ": ",
-                 StrJoin(took, ", "), "\n"));
+    Print(Wrap(StrCat(state, " ", after, " in place of ", before, took.empty() ? "" : ": ",
+                      StrJoin(took, ", ")),
+               TerminalWidth(), 0));
   }
 }
 
