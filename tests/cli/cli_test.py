@@ -250,11 +250,10 @@ class Kvr(unittest.TestCase):
             self.assertTrue(error["code"] and error["what"] and error["fix"], error)
 
     def test_a_constraint_that_is_not_met_names_operation_and_variant(self):
-        oea = ("moe_decode", "--variant", "oea")
-        opt_in = "oea{K0=8,K_MAX=0,P=1000,MAX_P=0,ACROSS_GROUPS=0}"
-        for arguments in (("explain", *oea, "--profile", "h200", "--set", "K0=8"),
-                          ("run", *oea, "--device", "host", "--axes", "num_tokens=1", "--approximate", opt_in)):
-            self.assertIn("moe_decode/oea: constraint not met", self.kvr(*arguments, code=1).stderr)
+        for op, *arguments in (("moe_decode", "--variant", "oea", "--set", "K0=8"),
+                               (OP, "--variant", "wide", "--axes", "num_qo_heads=16")):
+            refused = self.kvr("explain", op, "--profile", "h200", *arguments, code=1)
+            self.assertIn(f"{op}/{arguments[1]}: constraint not met", refused.stderr)
 
     def test_a_write_that_fails_is_a_failure(self):
         with open("/dev/full", "w", encoding="utf-8") as full:
