@@ -232,10 +232,13 @@ absl::Status Dispatcher::Impl::Resolve(const Snapshot* under, int op, const Axis
     }
     // Axes that the op itself rules out are the caller's mistake, and nothing to load.
     KVR_RETURN_IF_ERROR(ResolveAxes(spec, free_axes).status());
-    // A failure is in the new table: the launches after this one do not try again.
-    const absl::StatusOr<LoadReport> report = self.Load(spec.name, {free_axes});
-    if (report.ok() && report->ready()) {
-      counters.loaded_in_launch.fetch_add(1, std::memory_order_relaxed);
+    {
+      const EpochPause pause;  // it may compile
+      // A failure is in the new table: the launches after this one do not try again.
+      const absl::StatusOr<LoadReport> report = self.Load(spec.name, {free_axes});
+      if (report.ok() && report->ready()) {
+        counters.loaded_in_launch.fetch_add(1, std::memory_order_relaxed);
+      }
     }
     snapshot = current.load(std::memory_order_seq_cst);
     table = &snapshot->ops[op];

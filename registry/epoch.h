@@ -61,6 +61,24 @@ class EpochGuard {
   bool nested_;
 };
 
+// What this thread's guard holds is let go of while a pause lives, for what may take long: whoever
+// has the guard looks at the current snapshot anew afterwards, and at nothing from before.
+class EpochPause {
+ public:
+  EpochPause() : slot_(epoch_internal::thread_slot) {
+    slot_->announced.store(0, std::memory_order_release);
+  }
+  ~EpochPause() {
+    slot_->announced.store(epoch_internal::global.load(std::memory_order_acquire),
+                           std::memory_order_seq_cst);
+  }
+  EpochPause(const EpochPause&) = delete;
+  EpochPause& operator=(const EpochPause&) = delete;
+
+ private:
+  EpochSlot* const slot_;
+};
+
 // Counts a launch of this thread: a plain load and store of its own cache line.
 inline void CountLaunch() {
   EpochSlot* slot = epoch_internal::thread_slot;

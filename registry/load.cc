@@ -139,24 +139,24 @@ absl::StatusOr<LoadReport> Dispatcher::Load(std::string_view op, absl::Span<cons
     }
     return wanted;
   };
-  std::shared_ptr<const Snapshot> before;
+  // Held while it compiles: the shapes and the binaries, and nothing that may be retired meanwhile.
   Wanted wanted;
   Loader::Builds builds;
   const std::unique_lock<FairLock> loading = impl_->PrepareAll(
       [&] {
-        before = impl_->Current();
-        wanted = resolve(*before->generation);
+        const std::shared_ptr<const Snapshot> now = impl_->Current();
+        wanted = resolve(*now->generation);
         const auto part = [&](const Snapshot& snapshot) {
-          return Loader::Part{snapshot.generation.get(), snapshot.ops[found->index].get(),
-                              wanted.axes};
+          return Loader::Part{snapshot.generation, snapshot.ops[found->index], wanted.axes};
         };
-        std::vector<Loader::Part> parts = {part(*before)};
+        std::vector<Loader::Part> parts = {part(*now)};
         // A baseline is always there to go back to, with what is forced upon it, too.
         const Snapshot& zero = *impl_->zero.snapshot;
         if (!impl_->IsCurrent(zero)) parts.push_back(part(zero));
         return parts;
       },
       &builds);
+  const std::shared_ptr<const Snapshot> before = impl_->Current();
   auto table = std::make_shared<OpTable>(*before->ops[found->index]);
   LoadReport report;
   int64_t workspace_bytes = 0;

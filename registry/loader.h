@@ -48,8 +48,8 @@ class Loader {
   };
   using Builds = std::map<std::string, Pending>;  // by what they are for (IdentityOf)
   struct Part {                                   // of what is to be loaded: shapes of one op
-    const Generation* generation;
-    const OpTable* table;
+    GenerationPtr generation;
+    std::shared_ptr<const OpTable> table;
     std::vector<AxisVector> shapes;
   };
 

@@ -32,14 +32,14 @@ std::string Listed(const std::vector<GenerationPtr>& generations) {
 
 absl::StatusOr<LoadReport> Dispatcher::Impl::Publish(GenerationPtr next, PublicationRecord* why) {
   const DeviceInfo& info = self.device_.info();
-  const std::shared_ptr<const Snapshot> before = Current();
-  why->before = before->generation->digest().Hex();
+  const GenerationPtr before = Current()->generation;
+  why->before = before->digest().Hex();
   why->after = next->digest().Hex();
   if (!why->only_over.empty() && why->only_over != why->before) {
-    return Error(absl::StatusCode::kAborted,
-                 StrCat("generation ", before->generation->digest().Short(),
-                        " was published meanwhile, and serves on"),
-                 "look at what published it, then try again");
+    return Error(
+        absl::StatusCode::kAborted,
+        StrCat("generation ", before->digest().Short(), " was published meanwhile, and serves on"),
+        "look at what published it, then try again");
   }
   if (next->device_model() != info.model || next->target() != info.target) {
     return Error(absl::StatusCode::kFailedPrecondition,
@@ -47,9 +47,9 @@ absl::StatusOr<LoadReport> Dispatcher::Impl::Publish(GenerationPtr next, Publica
                         next->target(), "), this device is ", info.model, " (", info.target, ")"),
                  "publish a generation tuned on this device model");
   }
-  why->changes = ChangesBetween(*before->generation, *next);
+  why->changes = ChangesBetween(*before, *next);
   LoadReport report;
-  if (next->digest() == before->generation->digest()) {
+  if (next->digest() == before->digest()) {
     report.unchanged = true;
     const std::lock_guard<std::mutex> lock(state);
     report.workspace_bytes = pool.capacity();
@@ -67,13 +67,13 @@ absl::StatusOr<LoadReport> Dispatcher::Impl::Publish(GenerationPtr next, Publica
       [&] {
         fresh.clear();
         parts.clear();
-        for (const std::shared_ptr<const OpTable>& old : Current()->ops) {
+        const std::shared_ptr<const Snapshot> now = Current();  // streams come meanwhile
+        for (const std::shared_ptr<const OpTable>& old : now->ops) {
           const Generation::Op* selected = next->FindOp(old->op->name());
           fresh.push_back(std::make_shared<OpTable>(
               *old->op, selected != nullptr ? selected->policy : old->op->policy));
           if (old->shapes.empty() && old->baseline == nullptr) continue;  // it is not loaded
-          parts.push_back(
-              {next.get(), fresh.back().get(), {old->shapes.begin(), old->shapes.end()}});
+          parts.push_back({next, fresh.back(), {old->shapes.begin(), old->shapes.end()}});
         }
         return parts;
       },
@@ -83,7 +83,7 @@ absl::StatusOr<LoadReport> Dispatcher::Impl::Publish(GenerationPtr next, Publica
   std::vector<std::shared_ptr<const OpTable>> tables;
   auto loaded = parts.begin();
   for (const std::shared_ptr<OpTable>& table : fresh) {
-    if (loaded != parts.end() && loaded->table == table.get()) {
+    if (loaded != parts.end() && loaded->table == table) {
       LoadReport part;
       loader.Add(*next, loaded->shapes, table.get(), &part, &workspace_bytes, builds);
       ++loaded;

@@ -155,6 +155,28 @@ TEST_F(Meanwhile, APublicationThatCompilesHoldsUpNoLoadAndNoLaunch) {
   EXPECT_EQ(Serving(16), "v1");
 }
 
+TEST_F(Meanwhile, ALaunchThatCompilesHoldsNothingThatIsRetired) {
+  dispatcher = world.Dispatch({.miss_policy = MissPolicy::kJit});
+  ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
+  ASSERT_TRUE(dispatcher->Publish(world.Select({{1000, "v0"}, {64, "v1"}}, 1)).ok());
+  const std::weak_ptr<const Generation> old = dispatcher->generation();
+  is_held = [](std::string_view text) { return Has(text, "v1.cu"); };
+  std::future<absl::Status> launching = std::async(std::launch::async, [&] {
+    const AxpyTensors tensors(64);
+    return dispatcher->Launch("axpy", tensors.views, kDefaultStream);
+  });
+  held.get_future().wait();
+  for (int i = 0; i <= Dispatcher::kKeptGenerations; ++i) {
+    const int64_t n = int64_t{1} << (13 + i);
+    ASSERT_TRUE(dispatcher->Publish(world.Select({{1000, "v0"}, {n, "v0"}}, 2 + i)).ok());
+  }
+  dispatcher->Collect();
+  EXPECT_TRUE(old.expired());
+  release.set_value();
+  EXPECT_TRUE(launching.get().ok());
+  EXPECT_EQ(Serving(64), "baseline");
+}
+
 TEST_F(Meanwhile, PublicationsFollowEachOtherInTheOrderInWhichTheyCame) {
   ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
   is_held = [](std::string_view text) { return Has(text, "v0.cu"); };
