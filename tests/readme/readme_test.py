@@ -46,8 +46,11 @@ with tempfile.TemporaryDirectory() as scratch:
         if words[-1] == "&":
             server = subprocess.Popen(words[:-1], env=environment, stdout=subprocess.DEVNULL)
             servers.append((command, server))
-            path = words[words.index("--socket") + 1]
-            while not os.path.exists(path) and server.poll() is None:
+            # The socket is there before anybody listens on it: until the server answers.
+            status = [os.path.join(binaries, "kvr"), "status", words[words.index("--socket") + 1]]
+            while subprocess.run(status, env=environment, capture_output=True, check=False).returncode != 0:
+                if server.poll() is not None:
+                    break
                 time.sleep(0.1)
             continue
         done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
