@@ -26,16 +26,24 @@ absl::StatusOr<int64_t> HostFreeMemory() {
     return Error(absl::StatusCode::kUnavailable, "/proc/meminfo does not say what is available",
                  "mount /proc");
   }
-  // "max" where there is no limit, which is no number.
-  int64_t limit = 0, used = 0;
-  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit &&
-      std::ifstream("/sys/fs/cgroup/memory.current") >> used) {
-    free = std::min(free, std::max<int64_t>(limit - used, 0));
-  }
-  return free;
+  return std::min(free, ControlGroupFreeMemory("/sys/fs/cgroup").value_or(free));
 }
 
 }  // namespace
+
+std::optional<int64_t> ControlGroupFreeMemory(const std::string& directory) {
+  int64_t limit = 0, used = 0;  // "max", where there is no limit, is no number
+  if (!(std::ifstream(directory + "/memory.max") >> limit) ||
+      !(std::ifstream(directory + "/memory.current") >> used)) {
+    return std::nullopt;
+  }
+  std::ifstream stat(directory + "/memory.stat");
+  int64_t bytes = 0;
+  for (std::string name; stat >> name >> bytes;) {
+    if (name == "active_file" || name == "inactive_file") used -= bytes;
+  }
+  return std::clamp<int64_t>(limit - used, 0, limit);
+}
 
 absl::StatusOr<int64_t> FreeMemory(Device& device) {
   return device.info().kind == "cuda" ? CudaFreeMemory(device) : HostFreeMemory();

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -13,9 +14,13 @@
 
 namespace kvr {
 
-// Bytes. host: MemAvailable of /proc/meminfo, or less where a control group (version 2) allows
-// less. Error: nobody can say.
+// Bytes. host: MemAvailable of /proc/meminfo, or less where a control group allows less. Error:
+// nobody can say.
 absl::StatusOr<int64_t> FreeMemory(Device& device);
+
+// Bytes that the control group (version 2) of `directory` still grants. Cached files count as free:
+// the kernel drops them for whoever asks. Nothing where it has no limit, or is none.
+std::optional<int64_t> ControlGroupFreeMemory(const std::string& directory);
 
 std::string GigabytesText(int64_t bytes);  // "51.6 GB", of 10^9 bytes
 
