@@ -182,6 +182,8 @@ Json ConfigJson(const Config& config) {
 
 Json AxesJson(const Axes& axes) { return ConfigJson(axes); }
 
+Json BytesJson(int64_t bytes) { return bytes < 0 ? Json(nullptr) : Json(bytes); }
+
 Json ErrorJson(const absl::Status& status) {
   return {{"code", absl::StatusCodeToString(status.code())},
           {"what", std::string(What(status))},

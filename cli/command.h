@@ -132,6 +132,7 @@ absl::StatusOr<std::vector<AxisVector>> ChosenShapes(const OpSpec& op, const OpO
 
 Json ConfigJson(const Config& config);
 Json AxesJson(const Axes& axes);
+Json BytesJson(int64_t bytes);  // null for what is below 0: not known
 Json ErrorJson(const absl::Status& status);
 
 // What other people's files and ledgers say, without what would steer a terminal.

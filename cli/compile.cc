@@ -59,8 +59,8 @@ absl::StatusOr<int> RunCompile(const GlobalOptions& global, const OpOptions& opt
                         {"reason", binary.reason},
                         {"registers", binary.registers},
                         {"smem_static", binary.smem_static},
-                        {"smem_dynamic", binary.smem_dynamic},
-                        {"spill_bytes", binary.spill_bytes},
+                        {"smem_dynamic", BytesJson(binary.smem_dynamic)},
+                        {"spill_bytes", BytesJson(binary.spill_bytes)},
                         {"binary_bytes", binary.binary_bytes},
                         {"origin", origin},
                         {"cache", !compiled          ? "none"

@@ -32,7 +32,7 @@ Json ToJson(const Explanation& e, const MeasuredShape* measured) {
                        {"block", DimJson(kernel.block)},
                        {"smem_bytes", kernel.smem_static + kernel.smem_dynamic},
                        {"registers", kernel.registers},
-                       {"spill_bytes", kernel.spill_bytes},
+                       {"spill_bytes", BytesJson(kernel.spill_bytes)},
                        {"ctas_per_sm", kernel.blocks_per_sm},
                        {"occupancy", kernel.occupancy},
                        {"limiter", kernel.limiter}});

@@ -137,6 +137,14 @@ class Kvr(unittest.TestCase):
                                   "spill_bytes", "binary_bytes", "cache", "ms"}, set(binary))
             self.assertEqual(binary["status"], "PASSED")
 
+    def test_compile_says_null_of_shared_memory_that_it_does_not_know(self):
+        def dynamic(axes):
+            report = self.json("compile", OP, "--variant", "baseline", "--target", "host", "--axes", axes)
+            return report["binaries"][0]["smem_dynamic"]
+
+        self.assertGreater(dynamic(SMALL), 0)
+        self.assertIsNone(dynamic("num_tokens=70000"))  # more than a grid has
+
     def test_verify_passes_on_several_shapes(self):
         report = self.json("verify", OP, "--device", "host", "--axes", SMALL, "--axes", SMALL.replace("topk=8", "topk=1"))
         self.assertGreaterEqual(len(report["results"]), 6)
