@@ -9,9 +9,11 @@ Exits 1 if a binary failed to compile, a variant failed to verify, or nothing wa
 import argparse
 import json
 import sys
+import textwrap
 
 
 PASSED = "PASSED"
+WIDTH = 100  # of what is wrapped
 
 
 def load(path, key):
@@ -28,16 +30,19 @@ def compiled(binaries):
     binary = binaries[0]
     if binary["status"] != PASSED:
         return binary["status"]
-    shared = binary["smem_static"] + binary["smem_dynamic"]
-    return "{} regs, {:.1f} KiB, {} B spilled".format(
-        binary["registers"], shared / 1024, binary["spill_bytes"]
-    )
+    uses = ["{} regs".format(binary["registers"])]
+    if binary["smem_dynamic"] is not None:  # it fits the device at the shape asked for
+        shared = binary["smem_static"] + binary["smem_dynamic"]
+        uses.append("{:.1f} KiB".format(shared / 1024))
+    if binary["spill_bytes"]:
+        uses.append("{} B spilled".format(binary["spill_bytes"]))
+    return ", ".join(uses)
 
 
 def verified(results, skipped):
-    """PASSED at how many shapes, or what went wrong first, or why it was not tried."""
+    """PASSED, or what went wrong first, or that it was not tried."""
     if not results:
-        return "skipped: " + skipped[0]["reason"] if skipped else "-"
+        return "skipped" if skipped else "-"
     failed = [r["status"] for r in results if r["status"] != PASSED]
     return failed[0] if failed else "PASSED"
 
@@ -86,6 +91,11 @@ def main():
         row.append("; ".join(keys) or "-")
         rows.append(row)
     table(["variant", *("verified on " + d for d in devices), *targets, "selected for"], rows)
+    for device, (tried, left_out) in devices.items():
+        for variant in variants:
+            if of(variant, left_out) and not of(variant, tried):
+                text = "{} skipped on {}: {}".format(variant, device, of(variant, left_out)[0]["reason"])
+                print(textwrap.fill(text, WIDTH, subsequent_indent="  "))
 
     if binaries:
         hits = sum(binary["cache"] == "hit" for binary in binaries)
