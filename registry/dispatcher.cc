@@ -9,6 +9,7 @@
 
 #include "core/status.h"
 #include "core/strings.h"
+#include "core/thread_end.h"
 #include "registry/dispatcher_impl.h"
 
 namespace kvr {
@@ -45,21 +46,10 @@ using LastPlans = std::array<LastPlan, kLastPlans>;
 // Made at the thread's first launch, since a library that a running program loads (libkvr.so) may
 // have little thread-local storage of its own.
 constinit thread_local LastPlans* last_plans = nullptr;
-constinit thread_local bool plans_ended = false;
-
-struct ThreadPlans {
-  std::unique_ptr<LastPlans> plans = std::make_unique<LastPlans>();
-  ~ThreadPlans() {
-    last_plans = nullptr;
-    plans_ended = true;
-  }
-};
 
 [[gnu::noinline]] LastPlans& MakeLastPlans() {
-  // A destructor that runs after that launches: these are its thread's until the process ends.
-  if (plans_ended) return *(last_plans = new LastPlans);
-  static thread_local ThreadPlans mine;
-  last_plans = mine.plans.get();
+  last_plans = new LastPlans;
+  AtThreadEnd([](void*) { delete std::exchange(last_plans, nullptr); });
   return *last_plans;
 }
 

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
+
+#include "core/thread_end.h"
 
 namespace kvr {
 namespace {
@@ -24,17 +27,6 @@ EpochSlot* TakeSlot() {
   return slot;
 }
 
-constinit thread_local bool slot_returned = false;
-
-struct ThreadSlot {
-  EpochSlot* slot = TakeSlot();
-  ~ThreadSlot() {
-    epoch_internal::thread_slot = nullptr;
-    slot_returned = true;
-    slot->taken.store(false, std::memory_order_release);
-  }
-};
-
 uint64_t OldestAnnounced() {
   uint64_t oldest = std::numeric_limits<uint64_t>::max();
   for (EpochSlot* slot = slots.load(std::memory_order_seq_cst); slot != nullptr;
@@ -53,11 +45,11 @@ std::atomic<uint64_t> global{1};
 constinit thread_local EpochSlot* thread_slot = nullptr;
 
 EpochSlot* RegisterThread() {
-  // A destructor that runs after the slot's, of another thread_local or of a static, launches:
-  // another slot, which nobody returns.
-  if (slot_returned) return thread_slot = TakeSlot();
-  static thread_local ThreadSlot mine;
-  return thread_slot = mine.slot;
+  thread_slot = TakeSlot();
+  AtThreadEnd([](void*) {
+    std::exchange(thread_slot, nullptr)->taken.store(false, std::memory_order_release);
+  });
+  return thread_slot;
 }
 
 }  // namespace epoch_internal

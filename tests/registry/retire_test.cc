@@ -211,10 +211,11 @@ TEST_F(Retirement, ALoadThatFindsNoRoomChangesNothingForTheHistoryEither) {
   ASSERT_TRUE(dispatcher->Load("axpy", kShapes)->ready());
   // Of two keys one is loaded: the other's binary is not in memory.
   const OpSpec& spec = world.catalog.ops()[0]->spec();
-  GenerationBuilder two(*Of(0));
+  const GenerationPtr first = Of(0);
+  GenerationBuilder two(*first);
   const Selection other{.variant = *world.catalog.Find("axpy", "seeded"),
                         .config = {{"BLOCK", 64}, {"CTAS", 1024}, {"SEED", 7}}};
-  const KeyPolicy& policy = Of(0)->FindOp("axpy")->policy;
+  const KeyPolicy& policy = first->FindOp("axpy")->policy;
   ASSERT_TRUE(two.Select("axpy", policy.Bucket(*ResolveAxes(spec, {{"n", 70'000}})), other).ok());
   const GenerationPtr old = two.Build(1);
   ASSERT_TRUE(dispatcher->Publish(old).ok());
