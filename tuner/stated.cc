@@ -37,6 +37,7 @@ const Expr* FirstNotMet(const OpSpec& op, const Variant& variant, const Config& 
 
 absl::Status CheckStated(const OpSpec& op, const Variant& variant, const Config& stated,
                          absl::Span<const AxisVector> shapes) {
+  if (stated.empty()) return absl::OkStatus();
   const Expr* not_met = nullptr;  // at the first shape
   for (const AxisVector& axes : shapes) {
     const Expr* const here = FirstNotMet(op, variant, stated, axes);

@@ -19,7 +19,7 @@ namespace kvr {
 // Do these values meet the variant's constraints at one of `shapes` at least? Asked are constraints
 // that name axes and stated tunables alone: no device and no other tunable makes up for them.
 // kInvalidArgument: the constraint, and what of the first shape it names. `stated` are legal values
-// of the variant's tunables; OK without shapes.
+// of the variant's tunables; OK without any, or without shapes.
 absl::Status CheckStated(const OpSpec& op, const Variant& variant, const Config& stated,
                          absl::Span<const AxisVector> shapes);
 

@@ -56,6 +56,12 @@ TEST_F(StatedTest, OneShapeThatMeetsItIsEnough) {
   EXPECT_THAT(What(none), Not(HasSubstr("width")));
 }
 
+TEST_F(StatedTest, WhereNothingIsStatedNothingIsWrong) {
+  Require("n > 16");
+  EXPECT_TRUE(Check({}, {{{"n", 4}}}).ok());
+  EXPECT_FALSE(Check({{"K", 1}}, {{{"n", 4}}}).ok());
+}
+
 TEST_F(StatedTest, EveryConstraintCountsAtOneShape) {
   Require("K <= n");
   Require("K * 16 <= width");
