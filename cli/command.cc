@@ -127,10 +127,16 @@ int ExitCode(const GlobalOptions& global, const Catalog& catalog, bool failed) {
   };
   for (const std::string& root : global.plugins) {
     const std::string named = whole(root);
+    const auto is_below = [&](const std::string& path) {
+      return path == named || (path.starts_with(named) && path.size() > named.size() &&
+                               (path[named.size()] == '/' || path[named.size()] == ':'));
+    };
     for (const Rejection& rejection : catalog.rejections()) {
-      const std::string path = whole(rejection.path);
-      failed |= path == named || (path.starts_with(named) && path.size() > named.size() &&
-                                  (path[named.size()] == '/' || path[named.size()] == ':'));
+      // A manifest that is a link lies where the link is, wherever that points.
+      const std::filesystem::path path(rejection.path);
+      const std::string directory = whole(path.parent_path().string());
+      failed |= is_below(whole(rejection.path)) ||
+                is_below(StrCat(directory, "/", path.filename().string()));
     }
   }
   return failed ? kFailed : kDone;

@@ -104,6 +104,14 @@ class Kvr(unittest.TestCase):
         searched = dict(self.environment, KVR_PLUGIN_PATH=root)
         self.assertEqual(len(self.json("list", environment=searched)["rejected"]), 1)
 
+    def test_a_manifest_that_is_a_link_out_of_its_root_is_refused_there(self):
+        for target in ("/dev/zero", "variant.toml"):  # the latter to itself
+            root = tempfile.mkdtemp(dir=self.scratch)
+            os.mkdir(os.path.join(root, "linked"))
+            os.symlink(target, os.path.join(root, "linked/variant.toml"))
+            report = self.json("list", "--plugins", root, code=1)
+            self.assertEqual(len(report["rejected"]), 1)
+
     def test_tune_says_how_each_variant_did_and_where_the_selections_are_once(self):
         done = self.kvr("tune", OP, "--device", "host", "--axes", SMALL)
         self.assertIn("best config", done.stdout)
