@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/thread.h"
 
+#include <algorithm>
+#include <atomic>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "core/status.h"
 #include "core/strings.h"
@@ -30,6 +33,21 @@ absl::StatusOr<std::thread> StartThread(std::function<void()> body) {
                  StrCat("no thread can be started: ", std::string_view(error.what())),
                  "raise the limit on threads (ulimit -u)");
   }
+}
+
+void InParallel(size_t count, int threads, const std::function<void(size_t)>& work) {
+  std::atomic<size_t> next{0};
+  const auto run = [&] {
+    for (size_t i = next++; i < count; i = next++) work(i);
+  };
+  std::vector<std::thread> others;
+  for (size_t i = 1; i < std::min(count, static_cast<size_t>(std::max(threads, 1))); ++i) {
+    absl::StatusOr<std::thread> other = StartThread(run);
+    if (!other.ok()) break;
+    others.push_back(*std::move(other));
+  }
+  run();
+  for (std::thread& other : others) other.join();
 }
 
 }  // namespace kvr

@@ -10,6 +10,7 @@
 
 #include <signal.h>
 
+#include <cstddef>
 #include <functional>
 #include <thread>
 
@@ -31,5 +32,9 @@ class BlockedSignals {
 
 // With signals blocked. kResourceExhausted: there is no thread to be had.
 absl::StatusOr<std::thread> StartThread(std::function<void()> body);
+
+// work(0) ... work(count - 1), which throws nothing, on this thread and up to `threads` - 1 of
+// ours; fewer where no more are to be had.
+void InParallel(size_t count, int threads, const std::function<void(size_t)>& work);
 
 }  // namespace kvr

@@ -2,42 +2,21 @@
 #include "registry/loader.h"
 
 #include <algorithm>
-#include <atomic>
-#include <functional>
 #include <iterator>
-#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "core/status.h"
 #include "core/strings.h"
+#include "core/thread.h"
 
 namespace kvr {
 namespace {
 
-constexpr unsigned kMaxBuildThreads = 16;
+constexpr int kMaxBuildThreads = 16;
 
 Selection BaselineSelection(const Catalog::Op& op) {
   return {.variant = op.baseline, .config = DefaultConfig(op.baseline->tunables)};
-}
-
-// work(0) ... work(count - 1), on this thread and some more.
-void InParallel(size_t count, const std::function<void(size_t)>& work) {
-  std::atomic<size_t> next{0};
-  const auto run = [&] {
-    for (size_t i = next++; i < count; i = next++) work(i);
-  };
-  const size_t threads =
-      std::min({count, static_cast<size_t>(std::max(1u, std::thread::hardware_concurrency())),
-                static_cast<size_t>(kMaxBuildThreads)});
-  std::vector<std::thread> helpers;
-  try {
-    for (size_t i = 1; i < threads; ++i) helpers.emplace_back(run);
-  } catch (const std::system_error&) {
-    // No more threads to be had: those that run, and this one, do it all.
-  }
-  run();
-  for (std::thread& helper : helpers) helper.join();
 }
 
 }  // namespace
@@ -64,7 +43,10 @@ void Loader::Build(Builds* builds) const {
   for (auto& [identity, pending] : *builds) {
     if (!pending.built.has_value()) missing.push_back(&pending);
   }
-  InParallel(missing.size(), [&](size_t i) { missing[i]->built = GetBinary(*missing[i]); });
+  const int threads =
+      std::min(static_cast<int>(std::thread::hardware_concurrency()), kMaxBuildThreads);
+  InParallel(missing.size(), threads,
+             [&](size_t i) { missing[i]->built = GetBinary(*missing[i]); });
 }
 
 bool Loader::Prepare(absl::Span<const Part> parts, Builds* builds) {

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "core/thread.h"
 #include "registry/overrides.h"
 #include "tuner/feasibility.h"
 
@@ -156,36 +157,28 @@ std::vector<absl::StatusOr<Built>> BuildAll(const Workbench& bench, const OpSpec
   }
 
   std::vector<absl::StatusOr<Built>> built(builds.size(), absl::CancelledError("cancelled"));
-  std::atomic<size_t> next{0};
   std::mutex telling;  // the journal may have a note for whom the steps are counted for
-  const auto work = [&] {
-    for (size_t i; (i = next.fetch_add(1)) < builds.size() && !Cancelled(bench);) {
-      if (keep_building && !keep_building()) {
-        built[i] = absl::DeadlineExceededError("no time was left to build it");
-        continue;
-      }
-      const Candidate& candidate = candidates[builds[i]];
-      const Config config = CompileScope(candidate.config, candidate.variant->tunables);
-      {
-        const std::lock_guard<std::mutex> lock(telling);
-        progress.Begin(StrCat(candidate.variant->name, " {", ConfigText(config), "} for ", target));
-      }
-      const absl::Time start = absl::Now();
-      built[i] = bench.jit.Build(op, *candidate.variant, config, target);
-      const std::lock_guard<std::mutex> lock(telling);
-      Record(bench, op, *candidate.variant, config, target, built[i],
-             absl::ToDoubleMilliseconds(absl::Now() - start));
-      progress.Done();
-    }
-  };
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const int wanted = bench.compile_threads > 0 ? bench.compile_threads : cores;
-  std::vector<std::thread> threads;
-  for (int t = 1; t < std::min(wanted, static_cast<int>(builds.size())); ++t) {
-    threads.emplace_back(work);
-  }
-  work();
-  for (std::thread& thread : threads) thread.join();
+  const int threads = bench.compile_threads > 0 ? bench.compile_threads : cores;
+  InParallel(builds.size(), threads, [&](size_t i) {
+    if (Cancelled(bench)) return;
+    if (keep_building && !keep_building()) {
+      built[i] = absl::DeadlineExceededError("no time was left to build it");
+      return;
+    }
+    const Candidate& candidate = candidates[builds[i]];
+    const Config config = CompileScope(candidate.config, candidate.variant->tunables);
+    {
+      const std::lock_guard<std::mutex> lock(telling);
+      progress.Begin(StrCat(candidate.variant->name, " {", ConfigText(config), "} for ", target));
+    }
+    const absl::Time start = absl::Now();
+    built[i] = bench.jit.Build(op, *candidate.variant, config, target);
+    const std::lock_guard<std::mutex> lock(telling);
+    Record(bench, op, *candidate.variant, config, target, built[i],
+           absl::ToDoubleMilliseconds(absl::Now() - start));
+    progress.Done();
+  });
 
   std::vector<absl::StatusOr<Built>> result;
   for (size_t build : build_of) result.push_back(built[build]);

@@ -2,9 +2,7 @@
 #include "tuner/worker/inputs.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <thread>
 
 #include "core/status.h"
 #include "core/strings.h"
@@ -18,21 +16,9 @@ constexpr size_t kLarge = size_t{16} << 20;  // bytes of a tensor whose memory i
 
 void Clear(unsigned char* bytes, size_t size, int threads) {
   constexpr size_t kPart = size_t{8} << 20;
-  std::atomic<size_t> next{0};
-  const auto work = [&] {
-    for (size_t at = next.fetch_add(kPart); at < size; at = next.fetch_add(kPart)) {
-      std::memset(bytes + at, 0, std::min(kPart, size - at));
-    }
-  };
-  std::vector<std::thread> helpers;
-  const auto parts = static_cast<int64_t>((size + kPart - 1) / kPart);
-  for (int64_t i = 1; i < std::min<int64_t>(threads, parts); ++i) {
-    absl::StatusOr<std::thread> helper = StartThread(work);
-    if (!helper.ok()) break;
-    helpers.push_back(*std::move(helper));
-  }
-  work();
-  for (std::thread& helper : helpers) helper.join();
+  InParallel((size + kPart - 1) / kPart, threads, [&](size_t part) {
+    std::memset(bytes + part * kPart, 0, std::min(kPart, size - part * kPart));
+  });
 }
 
 }  // namespace
